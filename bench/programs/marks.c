@@ -1,5 +1,5 @@
-/* Measures a mark: a region of Kokkos that begins and ends, with a new copy of its name each time as programs have. Prints the
- * nanoseconds of one mark, the begin or the end. A rate makes it wait in between, so that this many marks are made in a second. */
+/* Measures a mark, which is one push or pop of a Kokkos region; the name is copied afresh each time, as real programs do. Prints
+ * nanoseconds per mark. Usage: marks [REGIONS [MARKS_PER_SECOND]] */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +31,7 @@ int main(int count, char **words)
                 pop();
         }
         spent += now() - begun;
+        /* 100 regions are 200 marks */
         while (rate && now() - begun < 1e9 * 200 / rate)
             ;
     }

@@ -6,7 +6,7 @@ use crate::{Figure, Missing, child, medians};
 
 const RANKS: u64 = 8;
 const EVENTS: u64 = 16_000_000;
-/// The size of two traces, with 12 bytes for each event.
+/// The size of both traces, in bytes, at 12 bytes per event.
 const BYTES: u64 = 2 * EVENTS * 12;
 const ROUNDS: usize = 5;
 

@@ -1,7 +1,7 @@
 //! `make bench`: compares each figure with its reference value, as medians of alternating runs. The figures are printed as lines
 //! on the terminal and written as JSON to `target/bench.json`. Arguments select groups by name ("engine"). A group reports what
 //! is missing on this machine; a group that fails makes the exit status 1. With `KEEP=1`, or with `ampere-bench tables`
-//! afterwards, the tables of the documents are made from `target/bench.json`.
+//! afterwards, the tables in bench/README.md are made from `target/bench.json`.
 
 mod bare;
 mod calls;
@@ -64,7 +64,7 @@ const BENCHES: [(&str, Bench); 30] = [
     (sampling::LAMMPS, Bench::Runs(sampling::lammps)),
     (sampling::HPL, Bench::Runs(sampling::hpl)),
     (sampling::PYTHON, Bench::Runs(sampling::python)),
-    ("start", Bench::Figures(start::nothing)),
+    ("start", Bench::Figures(start::process_start)),
     ("disabled", Bench::Figures(start::disabled)),
     ("switches", Bench::Figures(switches::figures)),
     ("ring", Bench::Figures(ring::figures)),

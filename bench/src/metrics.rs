@@ -108,7 +108,7 @@ const ALL_PATHS: (f64, Duration) = (2e6, Duration::from_secs(3));
 const SETTLE: Duration = Duration::from_secs(2);
 const WATCH: Duration = Duration::from_secs(8);
 const WATCH_ROUNDS: usize = 5;
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
+const POLL_PERIOD: Duration = Duration::from_secs(1);
 
 /// Measures the CPU time of the collector with and without clients, in turn, and returns the difference. A client that reads the
 /// stream of events acts like a browser; a client that sends the requests of `ampere top` acts like `ampere top` with call paths
@@ -160,8 +160,8 @@ struct Viewers {
 impl Viewers {
     fn start<'scope>(&'scope self, scope: &'scope std::thread::Scope<'scope, '_>, address: &'scope str) {
         scope.spawn(|| self.read_events(address));
-        scope.spawn(|| self.look(address, &[(1, "/metrics")]));
-        scope.spawn(|| self.look(address, &[(2, "/snapshot.json"), (3, "/page.json")]));
+        scope.spawn(|| self.poll(address, &[(1, "/metrics")]));
+        scope.spawn(|| self.poll(address, &[(2, "/snapshot.json"), (3, "/page.json")]));
     }
 
     /// Reads events until the watch ends. The collector ends a stream after half a minute.
@@ -169,7 +169,7 @@ impl Viewers {
         let mut bytes = vec![0; 1 << 16];
         while !self.has_ended.load(Ordering::Relaxed) {
             let Some(mut stream) = ask(address, "/events") else { return };
-            let _ = stream.set_read_timeout(Some(LOOK_PERIOD));
+            let _ = stream.set_read_timeout(Some(POLL_PERIOD));
             let mut is_line = false;
             while !self.has_ended.load(Ordering::Relaxed) {
                 match stream.read(&mut bytes) {
@@ -190,7 +190,7 @@ impl Viewers {
         }
     }
 
-    fn look(&self, address: &str, paths: &[(usize, &str)]) {
+    fn poll(&self, address: &str, paths: &[(usize, &str)]) {
         while !self.has_ended.load(Ordering::Relaxed) {
             let begun = Instant::now();
             for (which, path) in paths {
@@ -199,7 +199,7 @@ impl Viewers {
                 let is_good = answer.is_some() && body.starts_with(b"HTTP/1.1 200");
                 self.answers[*which].fetch_add(u32::from(is_good), Ordering::Relaxed);
             }
-            std::thread::sleep(LOOK_PERIOD.saturating_sub(begun.elapsed()));
+            std::thread::sleep(POLL_PERIOD.saturating_sub(begun.elapsed()));
         }
     }
 

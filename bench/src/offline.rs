@@ -1,4 +1,4 @@
-//! The code of `ampere attribute` on a trace, compared with reading the same events and doing nothing.
+//! Measures the code behind `ampere attribute` on a trace, compared with reading the same events and doing nothing.
 
 use crate::trace::{Event, Shape};
 use crate::{Figure, medians};
@@ -34,7 +34,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     }])
 }
 
-/// CPU time of this process.
+/// Returns the CPU time of this process, in nanoseconds.
 pub fn cpu_nanoseconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64

@@ -1,4 +1,4 @@
-//! Prints the results on the terminal, as JSON, and as the tables of bench/README.md.
+//! Prints the results, and writes them as JSON and into the tables of bench/README.md.
 
 use anyhow::Context;
 use serde_json::{Value, json};

@@ -25,7 +25,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     }])
 }
 
-/// `capacity` is the number of slots of a main thread's ring; both rings have it.
+/// Passes the records through ampere's ring. `capacity`, in records, is that of a main thread's ring.
 fn through_ours(capacity: u64) {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
     let path = directory.path().join("b.ring");
@@ -53,6 +53,7 @@ fn through_ours(capacity: u64) {
     });
 }
 
+/// Passes the records through ringbuf's ring of the same capacity.
 fn through_ringbuf(capacity: u64) {
     let ring = SharedRb::<Heap<Record>>::new(capacity as usize);
     let (mut producer, mut consumer) = ring.split();

@@ -10,7 +10,7 @@ fn milliseconds(command: &mut Command) -> anyhow::Result<f64> {
 }
 
 /// Measures what ampere adds to a program that does nothing.
-pub fn nothing() -> anyhow::Result<Vec<Figure>> {
+pub fn process_start() -> anyhow::Result<Vec<Figure>> {
     let place = tempfile::tempdir()?;
     let plain = || Command::new("true");
     let [preloaded, without] = medians(301, |which| {

@@ -46,7 +46,9 @@ impl Shape {
     ) -> Result<Written, otf2::Error> {
         let archive = ArchiveWriter::create(directory)?;
         let mut definitions = Definitions::default();
-        let (mut last, mut calls, mut samples) = (0, 0, 0);
+        let mut last = 0;
+        let mut calls = 0;
+        let mut samples = 0;
         let nodes: Vec<_> = (0..self.nodes).map(|node| add_node(&mut definitions, node)).collect();
         let node_of = |number: u64| nodes[(number % self.nodes) as usize];
         let mut paradigm = ParadigmType::Compiler;

@@ -141,7 +141,9 @@ fn groups_of(directories: &[PathBuf]) -> Vec<Vec<PathBuf>> {
 /// Reads the summaries of all runs. If a group has several, a run that was named twice is an error.
 fn load(groups: Vec<Vec<PathBuf>>) -> anyhow::Result<Vec<Vec<Named>>> {
     let bar = Progress::of("runs");
-    let (begun, expected, mut done) = (Instant::now(), groups.iter().map(Vec::len).sum::<usize>() as u64, 0);
+    let begun = Instant::now();
+    let expected = groups.iter().map(Vec::len).sum::<usize>() as u64;
+    let mut done = 0;
     let mut named = |directory: PathBuf| -> anyhow::Result<Named> {
         let summary = summary_of(&directory, &mut |_, _| {})?;
         done += 1;

@@ -303,7 +303,7 @@ fn rank_of(process: &Process, rank: u32, attributor: &Attributor) -> Rank {
     }
 }
 
-/// It is inlined so that an event that is not held is passed on without being stored first.
+/// Passes an event to the waiting analysis. Inlined so that an event that is not held is passed on without being stored first.
 #[inline(always)]
 fn pass(waiting: &mut Waiting, location: LocationIndex, time: Timestamp, event: Event) {
     match event {

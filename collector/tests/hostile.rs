@@ -44,7 +44,9 @@ fn bytes_that_change_while_they_are_read_do_no_harm() {
     let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let scribblers: Vec<_> = (0..2)
         .map(|number| {
-            let (paths, stop, written) = (paths.clone(), stop.clone(), written.clone());
+            let paths = paths.clone();
+            let stop = stop.clone();
+            let written = written.clone();
             std::thread::spawn(move || overwrite(&paths, 0x9e37_79b9 + number, &stop, &written))
         })
         .collect();

@@ -37,7 +37,9 @@ fn main() {
 fn unguided(target: &Target, time: Duration, seed: u64) {
     let seeds = ampere_fuzz::inputs(target);
     let mut mutator = Mutator::new(seed);
-    let (begun, mut count, mut slowest) = (Instant::now(), 0u64, Duration::ZERO);
+    let begun = Instant::now();
+    let mut count = 0u64;
+    let mut slowest = Duration::ZERO;
     while begun.elapsed() < time {
         let data = mutator.mutate(&seeds, target.bytes_max);
         std::fs::write("last-input", &data).expect("room");

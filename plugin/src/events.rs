@@ -24,12 +24,12 @@ extern "C" fn no_data(_location: *const Location, _plugin_id: usize) -> *mut c_v
     null_mut()
 }
 
-/// Stores Score-P's number for this plugin.
+/// Stores Score-P's ID of this plugin.
 pub fn set_plugin_id(plugin_id: usize) {
     PLUGIN_ID.store(plugin_id, Ordering::Relaxed);
 }
 
-/// Score-P's number for this plugin.
+/// Score-P's ID of this plugin.
 pub fn plugin_id() -> usize {
     PLUGIN_ID.load(Ordering::Relaxed)
 }

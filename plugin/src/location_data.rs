@@ -45,9 +45,13 @@ const INTERRUPTED: usize = 1;
 
 impl LocationData {
     pub fn new(writer: EventWriter, id: LocalLocation, thread: u32) -> LocationData {
-        let inner = UnsafeCell::new(Inner { writer, calling_context: NO_CONTEXT });
-        let (busy, dropped, thread) = (AtomicUsize::new(FREE), AtomicU64::new(0), AtomicU32::new(thread));
-        LocationData { busy, dropped, id, thread, inner }
+        LocationData {
+            busy: AtomicUsize::new(FREE),
+            dropped: AtomicU64::new(0),
+            id,
+            thread: AtomicU32::new(thread),
+            inner: UnsafeCell::new(Inner { writer, calling_context: NO_CONTEXT }),
+        }
     }
 
     /// Handles an event that arrives, at `here` on the stack, while another one is being written. Usually a signal handler has

@@ -476,7 +476,7 @@ fn own_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-/// After this many threads, further ones are not defined, because a log with very many definitions counts as damaged.
+/// The maximum number of threads that are defined, because a log with very many definitions counts as damaged.
 const DEFINED_THREADS_MAX: u32 = 1 << 18;
 
 /// Records that this thread uses a location from now on, if another one has used it before.

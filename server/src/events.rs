@@ -1,6 +1,6 @@
-//! Sends the live page's stream of events: the page, once a second, to each browser as fast as the browser reads. A browser that
-//! does not read gets nothing more. The stream ends after 25 seconds, before its connection would be closed, and the page
-//! requests the next one.
+//! Sends the page to each browser once a second, or more slowly if the browser reads more slowly. Nothing is queued for a browser
+//! that has stopped reading. A stream ends after 25 seconds, before its connection would be closed, and the page requests the
+//! next one.
 
 use crate::http::{Service, Wanted};
 use ampere_collector::serving::page;
@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The duration of a stream. It ends before its connection is closed, because a browser reports a closed connection as an error.
 const LENGTH: Duration = Duration::from_secs(25);
-/// A page that does not request the next stream for this time after the last one has been closed.
+/// If a page does not request its next stream within this time, it counts as closed.
 const NEXT_LIMIT: Duration = Duration::from_secs(5);
 /// The period with which a page is sent.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -78,9 +78,11 @@ impl Service {
         made.retain(|_, made| made.until > Instant::now());
         if let Some(Made { at, page, .. }) = made.get(&rank) {
             let age = at.elapsed();
-            let is_new = age < PAGE_AGE;
-            let refreshed = || Arc::new(page::refreshed(page, &self.latest.get(), age));
-            return Some(if is_new { page.clone() } else { refreshed() });
+            return Some(if age < PAGE_AGE {
+                page.clone()
+            } else {
+                Arc::new(page::refreshed(page, &self.latest.get(), age))
+            });
         }
         if rank.is_some() && made.keys().flatten().count() >= RANKS_MAX {
             return None;
@@ -98,9 +100,7 @@ impl Service {
             page = last.wait() => page,
         }
     }
-}
 
-impl Service {
     /// Records that a stream has ended. After the end of the run, all pages have the final figures once there is no stream left
     /// and no page is about to request the next one. Then the collector no longer waits for pages.
     pub(crate) fn stream_ended(&self, from: Option<IpAddr>) {
@@ -151,14 +151,22 @@ impl Events {
         let place = service.pages.places.clone().try_acquire_owned().ok()?;
         service.pages.between_streams.borrow_mut().pop();
         let (service, due) = (service.clone(), Instant::now());
-        let (seen, is_first, has_ended) = (None, true, false);
-        let source = Source { service, rank, reader, due, end: due + LENGTH, seen, is_first, has_ended };
+        let source = Source {
+            service,
+            rank,
+            reader,
+            due,
+            end: due + LENGTH,
+            seen: None,
+            is_first: true,
+            has_ended: false,
+        };
         Some((Events(Box::pin(source.next())), place))
     }
 }
 
 impl Source {
-    async fn next(mut self) -> Option<(Bytes, Source)> {
+    async fn next(mut self) -> Next {
         if self.has_ended {
             return None;
         }

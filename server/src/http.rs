@@ -279,9 +279,16 @@ struct Asked {
 impl Service {
     /// Makes a service, which has no scrapers yet.
     pub fn new(latest: Latest, summaries: Sender<Wanted>, access: Access) -> Service {
-        let (scrapers, metrics, summary) = (Scrapers::default(), Default::default(), Mutex::default());
-        let (nodes, pages) = Default::default();
-        Service { latest, summaries, access, scrapers, metrics, nodes, summary, pages }
+        Service {
+            latest,
+            summaries,
+            access,
+            scrapers: Scrapers::default(),
+            metrics: Default::default(),
+            nodes: Default::default(),
+            summary: Mutex::default(),
+            pages: Default::default(),
+        }
     }
 
     /// Returns the figures of all nodes; `None` for a run on one node.

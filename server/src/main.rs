@@ -51,7 +51,7 @@ struct Arguments {
     /// Only sample the counters, for a metric plugin.
     #[arg(long)]
     counters_only: bool,
-    /// The measured command, for the summary. Its arguments may be any bytes.
+    /// The measured command, for the summary. Its arguments may be arbitrary bytes.
     command: Vec<OsString>,
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const PERIOD: Duration = Duration::from_secs(10);
 /// The interval at which the thread checks whether the run has ended.
-const LOOK_PERIOD: Duration = Duration::from_millis(100);
+const POLL_PERIOD: Duration = Duration::from_millis(100);
 /// The time limit for each step of sending.
 const LIMIT: Duration = Duration::from_secs(2);
 /// The longest time for which the collector waits for the last figures to be sent. The user's command has already ended
@@ -135,7 +135,7 @@ pub fn start(
     let send = move || {
         let (mut due, mut has_failed) = (Instant::now(), false);
         loop {
-            std::thread::sleep(LOOK_PERIOD);
+            std::thread::sleep(POLL_PERIOD);
             let snapshot = latest.look();
             let is_due = Instant::now() >= due && !snapshot.run.is_empty();
             if !is_due && !snapshot.is_last {

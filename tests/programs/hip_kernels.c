@@ -32,7 +32,7 @@ static void three_to_one(int rounds, double seconds) {
 	}
 }
 
-/* 10,000 kernels a second on 8 streams. */
+/* Launches 10,000 kernels a second on 8 streams. */
 static void many(int kernels) {
 	void *streams[8];
 	for (int i = 0; i < 8; i++) hipStreamCreate(&streams[i]);
@@ -43,7 +43,7 @@ static void many(int kernels) {
 	for (int i = 0; i < 8; i++) hipStreamSynchronize(streams[i]);
 }
 
-/* Kernels on two GPUs at the same time, with pauses between them. */
+/* Runs kernels on two GPUs at the same time, with pauses between them. */
 static void two_gpus(void) {
 	const struct timespec pause = {.tv_nsec = 50000000};
 	void *second;
@@ -68,6 +68,7 @@ static void one_is_silent(const char *stop) {
 	}
 }
 
+/* Launches kernels whose records are wrong, overlap, have a long name, or never come. */
 static void odd_records(void) {
 	three_to_one(5, 0.005);
 	for (int i = 0; i < 3; i++) launch(larger, 0.004, NEGATIVE, NULL);
@@ -76,8 +77,8 @@ static void odd_records(void) {
 	launch(smaller, 5, WITHOUT_RECORD, NULL);
 }
 
-/* Launches the kernels of the file `kernels`, whose lines have a stream, two places between readings, and a name. Then the
- * readings start, and it waits for their end. */
+/* Launches the kernels listed in the file `kernels`. Each line has a stream, the begin and end as positions between readings, and a
+ * name. Then the readings start, and the program waits for their end. */
 static void play(const char *directory) {
 	char path[4096], name[4096];
 	struct work work = {.odd = PLAYED};

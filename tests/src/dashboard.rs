@@ -24,11 +24,11 @@ pub fn all() -> Vec<(String, Value)> {
     files.iter().map(read).collect()
 }
 
-pub fn items(of: &Value) -> impl Iterator<Item = &Value> {
-    of.as_array().into_iter().flatten()
+pub fn items(owner: &Value) -> impl Iterator<Item = &Value> {
+    owner.as_array().into_iter().flatten()
 }
 
-/// Returns all panels, with those inside rows.
+/// Returns all panels, including panels nested in rows.
 pub fn panels(dashboard: &Value) -> Vec<&Value> {
     items(&dashboard["panels"])
         .flat_map(|panel| std::iter::once(panel).chain(items(&panel["panels"])))

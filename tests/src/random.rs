@@ -24,6 +24,11 @@ impl Random {
         self.draw() % end
     }
 
+    /// Returns `true` once in `times` draws on average.
+    pub fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
     /// Draws one of these values.
     pub fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]

@@ -47,7 +47,7 @@ fn shown(page: &Path) -> String {
     page.strip_prefix(root()).unwrap_or(page).display().to_string()
 }
 
-/// Returns the book's pages, with those of its decisions.
+/// Returns the book's pages, including its decisions.
 fn book() -> Vec<PathBuf> {
     let source = root().join("docs/src");
     let folders = [source.clone(), source.join("decisions")];
@@ -77,7 +77,9 @@ fn pages() -> Vec<PathBuf> {
 /// Returns the fenced and indented blocks of a page.
 fn blocks(page: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
-    let (mut fenced, mut indented, mut is_run) = (false, false, true);
+    let mut fenced = false;
+    let mut indented = false;
+    let mut is_run = true;
     for (number, line) in page.lines().enumerate() {
         let mut begin = |language: &str| {
             let (language, text) = (language.to_owned(), String::new());

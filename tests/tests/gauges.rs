@@ -71,7 +71,9 @@ fn gauges_are_in_the_metrics_and_in_the_summary() {
     assert!((1.0..=seconds + 3.0).contains(&readings), "about once a second for {seconds} s: {readings}");
     // The square wave is read once a second: readings have either level, and the mean is between them.
     let power = gauge(&devices[0], "power_watts", "average").unwrap();
-    let (min, mean, max) = (number(power, "min"), number(power, "mean"), number(power, "max"));
+    let min = number(power, "min");
+    let mean = number(power, "mean");
+    let max = number(power, "max");
     assert!([100.0, 300.0].contains(&min) && [100.0, 300.0].contains(&max), "{power}");
     assert!((min..=max).contains(&mean), "{power}");
     assert!(gauge(&devices[1], "temperature_celsius", "junction").is_none(), "{}", devices[1]["gauges"]);

@@ -71,10 +71,14 @@ impl Node {
         }
         write(&root, zones, 0.0, f64::INFINITY);
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, of_writer, zones) = (stop.clone(), root.clone(), zones.to_vec());
+        let stopped = stop.clone();
+        let of_writer = root.clone();
+        let zones = zones.to_vec();
         let program = place.path("begun");
         let writer = std::thread::spawn(move || {
-            let (begin, mut from, mut late) = (Instant::now(), f64::INFINITY, Duration::ZERO);
+            let begin = Instant::now();
+            let mut from = f64::INFINITY;
+            let mut late = Duration::ZERO;
             let mut last = begin;
             while !stopped.load(Ordering::Relaxed) {
                 if from.is_infinite() && program.exists() {

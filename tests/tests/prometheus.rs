@@ -188,7 +188,7 @@ fn devices_have_spent(scrapes: &[Vec<Sample>]) {
     for sample in scrapes.iter().flat_map(|samples| of(samples, "ampere_device_energy_joules_total")) {
         readings.entry(sample.label("device").to_owned()).or_default().push(sample.value);
     }
-    // A device need not be active in every second, but the one on which the ranks run is. A busy collector may repeat figures.
+    // A device need not be active in every second, but the one that the ranks use is. A busy collector may repeat figures.
     let rises = |values: &Vec<f64>| values.windows(2).filter(|pair| pair[1] > pair[0]).count();
     let most = readings.values().map(rises).max().unwrap_or(0);
     assert!(4 * most >= scrapes.len(), "energy rose {most} times in {} scrapes: {readings:?}", scrapes.len());

@@ -223,7 +223,9 @@ fn nodes_of_a_job_are_shown_as_one() {
     assert_eq!((done.code, top.wait().code), (0, 0), "{done:#?}");
     assert!(done.stderr.contains(" on 2 nodes ("), "{done:#?}");
 
-    let (whole, a, b) = (summary("out"), summary(&format!("out/{own}")), summary("out/node-b"));
+    let whole = summary("out");
+    let a = summary(&format!("out/{own}"));
+    let b = summary("out/node-b");
     assert_eq!(whole, summary("out/summary.json"), "the file is of both nodes");
     assert_eq!((a["run"]["id"] == b["run"]["id"], b["run"]["nodes"][0] == "node-b"), (true, true), "{b}");
     assert_eq!(whole["run"]["nodes"].as_array().map(Vec::len), Some(2), "{whole}");

@@ -448,7 +448,9 @@ fn hostile_names_and_tiny_terminals_do_no_harm() {
 
 /// `main` calls a hundred functions, each of which calls a hundred others.
 fn page_of_10000_call_paths() -> String {
-    let (mut caller, mut name, mut names) = (vec![0, 0], vec![0, 0], vec!["main".to_owned()]);
+    let mut caller = vec![0, 0];
+    let mut name = vec![0, 0];
+    let mut names = vec!["main".to_owned()];
     for at in 0..100 {
         let above = caller.len();
         caller.push(1);

@@ -113,7 +113,7 @@ const WATTS: f64 = 300.0;
 /// The shortest delay, in seconds.
 const DELAY: f64 = 0.4;
 
-/// The rank that is slow before each operation, and the function in which it is.
+/// The rank that is slow before each operation, and the function that it executes then.
 const SLOW: [(usize, &str); 22] = [
     (0, "slow_to_send"),
     (0, "slow_to_receive"),

@@ -8,20 +8,28 @@ type Change<'a> = &'a dyn Fn(&mut Vec<(u64, u64)>);
 
 const ORIGIN_NS: u64 = 5_000_000_000_000;
 
-/// A simulated counter that lags, and the wave that it sees.
+/// A simulated counter that lags, and the wave that it sees. Times are in seconds, powers in watts.
 #[derive(Clone, Debug)]
 struct MadeUp {
+    /// The period of the wave.
     period: f64,
+    /// The number of periods.
     periods: usize,
+    /// The busy fraction of a period.
     duty: f64,
+    /// The lag of the counter behind the load.
     delay: f64,
+    /// The power in the idle part of a period.
     idle: f64,
+    /// The power in the busy part of a period.
     busy: f64,
-    /// The mean time between updates, and the largest deviation from it, in seconds.
+    /// The mean time between updates.
     update: f64,
+    /// The largest deviation from `update`.
     jitter: f64,
-    /// Normally distributed noise of the power between two updates, in watts.
+    /// The standard deviation of the power's noise between two updates.
     noise: f64,
+    /// The joules of one step of the counter.
     tick_joules: f64,
     /// The time between two readings.
     reading: f64,
@@ -85,7 +93,9 @@ impl MadeUp {
         let wave = self.wave();
         let end = (self.periods + 1) as f64 * self.period;
         let mut cursor = wave.cursor();
-        let (mut at, mut extra, mut busy) = (-self.period + self.update * chance.next(), 0.0, 0.0);
+        let mut at = -self.period + self.update * chance.next();
+        let mut extra = 0.0;
+        let mut busy = 0.0;
         let mut movements: Vec<(u64, u64)> = Vec::new();
         while at < end {
             busy = cursor.busy_until(at - self.delay).max(busy);
@@ -244,7 +254,7 @@ fn a_counter_that_does_not_move_is_reported() {
     }
     // The counter was read only before and after the wave.
     let far: Vec<(u64, u64)> =
-        made_up.movements(1).iter().map(|(at, value)| (at + (60 << 30), *value)).collect();
+        made_up.movements(1).iter().map(|(at, value)| (at + 60_000_000_000, *value)).collect();
     assert_eq!(estimate(&far, &made_up.wave(), 0.001).verdict, Verdict::Still);
 }
 

@@ -15,19 +15,20 @@ use std::time::{Duration, Instant};
 
 /// The maximum duration of a load. A square wave need not be longer, and the samples are kept in memory.
 pub const LOAD_MAX: Duration = Duration::from_secs(600);
-/// An upper bound on the edges: a command that prints more is faulty.
+/// The maximum number of edges. A command that prints more is faulty.
 const EDGES_MAX: usize = 1_000_000;
 const LINE_MAX: u64 = 4096;
 /// The time within which a command must end after it was asked to.
 const END_LIMIT: Duration = Duration::from_secs(2);
-const NAP: Duration = Duration::from_millis(20);
+/// The interval between checks of whether the load has ended or was interrupted.
+const POLL_PERIOD: Duration = Duration::from_millis(20);
 
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The user has interrupted the load.
+/// The error if the user has interrupted the load.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted: nothing was calibrated")]
 pub struct Interrupted;
@@ -58,7 +59,7 @@ pub fn spin(
             stopped.store(true, Ordering::Relaxed);
         }
         progress(started.elapsed());
-        std::thread::sleep(NAP);
+        std::thread::sleep(POLL_PERIOD);
     }
     let edges: Vec<Vec<Edge>> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
     if stop.load(Ordering::Relaxed) {
@@ -142,7 +143,7 @@ pub fn run(
     // that is an error.
     let until = Instant::now() + END_LIMIT;
     while !reader.is_finished() && Instant::now() < until {
-        std::thread::sleep(NAP);
+        std::thread::sleep(POLL_PERIOD);
     }
     if !status.success() {
         let how = match (status.code(), status.signal()) {
@@ -187,7 +188,7 @@ fn wait(
             bail!("{shown} is still running after {} s: 20 s are enough", LOAD_MAX.as_secs());
         }
         progress();
-        std::thread::sleep(NAP);
+        std::thread::sleep(POLL_PERIOD);
     }
 }
 
@@ -196,13 +197,14 @@ fn end(child: &mut Child) {
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     let until = Instant::now() + END_LIMIT;
     while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
-        std::thread::sleep(NAP);
+        std::thread::sleep(POLL_PERIOD);
     }
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// Reads to the end even after an error, so that a full pipe does not stop the command.
+/// Returns the edges in a command's output, counts them in `count`, and passes other lines to `other`. Reads to the end even after an
+/// error, so that a full pipe does not stop the command.
 fn read_edges(
     output: impl Read,
     count: &AtomicUsize,

@@ -16,19 +16,19 @@ use std::time::{Duration, Instant};
 
 /// The maximum time for a collector to get ready.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// The maximum time for it to write the results.
+/// The maximum time for a collector to write the results.
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
 
 /// The interval between checks of whether the collector is ready or has finished. It is short at first, for short runs.
-const LOOK_PERIOD: Duration = Duration::from_micros(200);
-const LATER_LOOK_PERIOD: Duration = Duration::from_millis(2);
-const FIRST_LOOKS_TIME: Duration = Duration::from_millis(50);
+const FAST_POLL: Duration = Duration::from_micros(200);
+const SLOW_POLL: Duration = Duration::from_millis(2);
+const FAST_POLL_LIMIT: Duration = Duration::from_millis(50);
 /// The interval between checks of whether a collector that serves final figures must end.
 const HOLD_PERIOD: Duration = Duration::from_millis(20);
 
 /// Returns the time to sleep between two checks after having waited for `waited`.
-fn look_period(waited: Duration) -> Duration {
-    if waited < FIRST_LOOKS_TIME { LOOK_PERIOD } else { LATER_LOOK_PERIOD }
+fn poll_interval(waited: Duration) -> Duration {
+    if waited < FAST_POLL_LIMIT { FAST_POLL } else { SLOW_POLL }
 }
 
 /// The options with which a collector is started.
@@ -63,7 +63,7 @@ pub enum Results {
     Written,
     Missing,
     /// The results were still being written at the time limit.
-    StillWritten,
+    StillWriting,
 }
 
 /// The collector that is kept running, shared by the keeper and its thread.
@@ -146,7 +146,7 @@ impl Keeper {
                 anyhow::ensure!(!why.is_empty(), "the collector did not start: {last}");
                 anyhow::bail!("{why}");
             }
-            std::thread::sleep(look_period(begun.elapsed()));
+            std::thread::sleep(poll_interval(begun.elapsed()));
         }
         let session = Session::open(session.directory())?;
         let waits = session.lock_waiter().ok().flatten();
@@ -175,33 +175,29 @@ impl Keeper {
         loop {
             let mut kept = lock(&self.kept);
             kept.replace_if_killed();
-            if let Some(status) = kept.ended {
-                if status.success() {
-                    return Results::Written;
-                }
-                // The collector's last step removes the session. It was killed before it could set its state.
-                let is_done =
-                    kept.session.is_removed() && kept.session.collector_state() == CollectorState::Running;
-                let is_finished = kept.session.collector_state() == CollectorState::Finished;
-                return if is_done || is_finished { Results::Written } else { Results::Missing };
-            }
+            let state = kept.session.collector_state();
             // A collector that has finished may serve its final figures for some time.
-            if kept.session.collector_state() == CollectorState::Finished {
+            if state == CollectorState::Finished {
                 return Results::Written;
+            }
+            if let Some(status) = kept.ended {
+                // The collector's last step removes the session. It may have been killed before it could set its state.
+                let is_done = state == CollectorState::Running && kept.session.is_removed();
+                return if status.success() || is_done { Results::Written } else { Results::Missing };
             }
             drop(kept);
             if begun.elapsed() > FINISH_LIMIT {
-                return Results::StillWritten;
+                return Results::StillWriting;
             }
             if !has_reported && begun.elapsed() > Duration::from_secs(2) {
                 has_reported = true;
                 say!("ampere: writing the trace and the summary ...");
             }
-            std::thread::sleep(look_period(begun.elapsed()));
+            std::thread::sleep(poll_interval(begun.elapsed()));
         }
     }
 
-    /// Lets a collector that has finished serve its final figures until the time `until`, or until `stop` is set.
+    /// Lets a collector that has finished serve its final figures until `until`, or until `stop` is set.
     pub fn hold(&self, until: Instant, stop: &AtomicBool) {
         loop {
             let mut kept = lock(&self.kept);

@@ -125,7 +125,9 @@ fn ask(program: &Path, config: Option<&Path>, what: &str, limit: Duration) -> Pr
             return probed;
         }
     };
-    let (mut opened, mut watched, mut closed) = (false, false, false);
+    let mut opened = false;
+    let mut watched = false;
+    let mut closed = false;
     for message in probe::messages(&finished.stdout) {
         match message {
             Message::Opened { devices, notes } => {

@@ -192,7 +192,9 @@ fn left_behind(group: &mut Group, base: &Path) {
 
 fn measure(path: PathBuf, age: Duration) -> LeftSession {
     use std::os::unix::fs::MetadataExt;
-    let (mut size, mut processes, mut running) = (0, 0, 0);
+    let mut size = 0;
+    let mut processes = 0;
+    let mut running = 0;
     // The session of a metric plugin has no records, even if it has logs.
     let may_have_records = !path.to_string_lossy().ends_with(ampere_ring::session::METRICS_ONLY);
     for file in std::fs::read_dir(&path).into_iter().flatten().flatten() {

@@ -1,7 +1,7 @@
 //! Adds options for launchers that do not pass on the whole environment to other nodes.
 //!
 //! The launchers of Slurm, Flux, MPICH and Intel MPI pass on the whole environment. Open MPI's launcher passes on only its own
-//! variables. It has a variable for the names of further ones, `OMPI_MCA_mca_base_env_list`. But all processes of the command
+//! variables. Other names can be listed in one of them, `OMPI_MCA_mca_base_env_list`. But all processes of the command
 //! would inherit that variable, and a launcher that is also given `-x` would then refuse to start. So the option `-x` is added,
 //! and only if the command is Open MPI's launcher.
 //!

@@ -221,8 +221,8 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
         let rank_command = command::as_rank(&arguments, &installation);
         return Err(launched::become_rank(rank_command, rank, &installation).into());
     }
-    if let Some(most) = arguments.repeat.filter(|_| !arguments.of_series) {
-        return repeat::series(&arguments, most);
+    if let Some(limit) = arguments.repeat.filter(|_| !arguments.of_series) {
+        return repeat::series(&arguments, limit);
     }
     if let Ok(base) = Session::base_directory() {
         stale::remove_stale_sessions(&base);

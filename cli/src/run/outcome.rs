@@ -26,7 +26,7 @@ pub struct Expected<'a> {
 
 /// Shows the results, or why there are none. Returns whether the run was measured as expected.
 pub fn report(session: &Session, output: &Path, results: Results, expected: &Expected) -> bool {
-    if results == Results::StillWritten {
+    if results == Results::StillWriting {
         say!(
             "ampere: the collector is still writing the results; when it is done, {} has a summary.txt",
             output.display()

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const RUNS_MIN: usize = 3;
 
 /// Runs the series. Returns the status of the run that failed, which ends the series, or 0.
-pub fn series(arguments: &RunArguments, most: u32) -> anyhow::Result<ExitCode> {
+pub fn series(arguments: &RunArguments, limit: u32) -> anyhow::Result<ExitCode> {
     let output = given(&arguments.output).map_or_else(|| default_directory(&run_name()), Path::to_owned);
     ensure!(
         !holds_runs(&output),
@@ -31,18 +31,18 @@ pub fn series(arguments: &RunArguments, most: u32) -> anyhow::Result<ExitCode> {
     );
     let asked = ampere_signal_safety::asked_to_end();
     let mut joules = Vec::new();
-    for number in 1..=most {
+    for number in 1..=limit {
         let directory = output.join(number.to_string());
         let status = run_once(arguments, &directory, asked)?;
         if !status.success() {
-            say!("ampere: run {number} of {most} ended with a bad status: the series stops here");
+            say!("ampere: run {number} of {limit} ended with a bad status: the series stops here");
             return Ok(code_of(status));
         }
         let summary = match summary_of(&directory, &mut |_, _| {}) {
             Ok(summary) => summary,
             Err(why) => {
                 say!(
-                    "ampere: the series ends with run {number} of {most}, which has no results: {}",
+                    "ampere: the series ends with run {number} of {limit}, which has no results: {}",
                     one_line(&*why)
                 );
                 return Ok(ExitCode::FAILURE);
@@ -51,14 +51,14 @@ pub fn series(arguments: &RunArguments, most: u32) -> anyhow::Result<ExitCode> {
         joules.push(summary.run.total_joules);
         if !arguments.quiet {
             let (used, seconds) = (energy(summary.run.total_joules), significant(summary.run.seconds, 3));
-            say!("ampere: run {number} of {most}: {used} in {seconds} s; {}", mean_words(&joules));
+            say!("ampere: run {number} of {limit}: {used} in {seconds} s; {}", mean_words(&joules));
         }
         if asked.load(Ordering::Relaxed) || is_known(&joules, arguments.until) {
             break;
         }
     }
     if !arguments.quiet {
-        say!("ampere: {}", result(&joules, most, arguments.until, &output));
+        say!("ampere: {}", result(&joules, limit, arguments.until, &output));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -112,16 +112,16 @@ fn mean_words(joules: &[f64]) -> String {
     )
 }
 
-fn result(joules: &[f64], most: u32, until: Option<Percent>, output: &Path) -> String {
+fn result(joules: &[f64], limit: u32, until: Option<Percent>, output: &Path) -> String {
     let runs = ampere_model::text::plural(joules.len() as u64, "run");
     let reason = match until {
         Some(Percent(wanted)) if is_known(joules, until) => format!(": the range is below ± {wanted} %"),
-        Some(Percent(wanted)) if joules.len() == most as usize => {
+        Some(Percent(wanted)) if joules.len() == limit as usize => {
             format!(": the range is not below ± {wanted} %, more runs narrow it")
         }
         _ => String::new(),
     };
-    format!("{runs} of at most {most} in {}: {}{reason}", output.display(), mean_words(joules))
+    format!("{runs} of at most {limit} in {}: {}{reason}", output.display(), mean_words(joules))
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
     true
 }
 
-/// Handles signals while the results are written after the command's end, because that may take long if a file system hangs.
+/// Handles signals while the results are written after the command's end, because that may take a long time if a file system hangs.
 /// The first one that asks this process to end prints a line, and the second one ends this process. The collector continues on
 /// its own.
 pub fn stop_waiting_when_asked(output: &Path, status: i32) {

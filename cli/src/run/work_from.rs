@@ -105,7 +105,9 @@ impl Copying {
             } else if fstat(target).is_ok() {
                 let (stream, end) = Stream::to(target).context("cannot copy the command's output")?;
                 copying.ends[at] = Some(end);
-                let (wanted, table, has_ended) = (wanted.to_vec(), table.clone(), copying.has_ended.clone());
+                let wanted = wanted.to_vec();
+                let table = table.clone();
+                let has_ended = copying.has_ended.clone();
                 let copy = move || stream.copy(Matcher::new(wanted, table), &has_ended);
                 copying
                     .threads

@@ -435,20 +435,20 @@ fn largest_rows(snapshot: &Snapshot) -> (Sums<'_>, f64) {
 }
 
 /// Returns the kernels and functions with the most joules in [`unit`], the largest first.
-pub fn largest(snapshot: &Snapshot, most: usize) -> Vec<(&str, f64)> {
+pub fn largest(snapshot: &Snapshot, limit: usize) -> Vec<(&str, f64)> {
     let mut sums: Vec<_> = largest_rows(snapshot).0.into_iter().collect();
     largest_first(&mut sums, |(_, joules)| *joules);
-    sums.truncate(most);
+    sums.truncate(limit);
     sums
 }
 
 /// Returns the kernels and functions with the most joules as rows, for a few lines below a command's output.
-pub fn few(snapshot: &Snapshot, most: usize) -> Table {
+pub fn few(snapshot: &Snapshot, limit: usize) -> Table {
     let (sums, whole) = largest_rows(snapshot);
     let parts = Parts::of_job(sums.into_iter(), whole);
     let mut table = parts.table(FEW, "", |_, name| Value::Text(name.to_owned()));
     super::table::sort_rows(&mut table.rows, Default::default());
-    table.rows.truncate(most);
+    table.rows.truncate(limit);
     table.rows.retain(|row| parts.share(parts.sums[row.key.as_str()]) >= SHARE_MIN || whole == 0.0);
     table
 }

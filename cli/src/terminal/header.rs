@@ -91,8 +91,8 @@ fn processes(snapshot: &Snapshot) -> String {
 /// Returns the lines above the views. `height` is the height of the terminal.
 pub fn lines(figures: &Figures, width: u16, height: u16) -> Vec<Line<'static>> {
     let mut lines = vec![first(figures, width)];
-    let most = (usize::from(height).saturating_sub(8) / 4).clamp(1, 10);
-    lines.extend(devices(figures, width, most));
+    let limit = (usize::from(height).saturating_sub(8) / 4).clamp(1, 10);
+    lines.extend(devices(figures, width, limit));
     if height >= 12 {
         lines.push(trust(figures, width));
     }
@@ -146,9 +146,9 @@ fn first(figures: &Figures, width: u16) -> Line<'static> {
 }
 
 /// Returns one line each for the first devices that are not contained in another, and one line for the rest.
-fn devices(figures: &Figures, columns: u16, most: usize) -> Vec<Line<'static>> {
+fn devices(figures: &Figures, columns: u16, limit: usize) -> Vec<Line<'static>> {
     let topmost: Vec<&DeviceFigures> = figures.snapshot.topmost().collect();
-    let shown = if topmost.len() > most { most - 1 } else { topmost.len() };
+    let shown = if topmost.len() > limit { limit - 1 } else { topmost.len() };
     let longest = topmost[..shown].iter().map(|device| device.device.chars().count());
     let width = longest.max().unwrap_or(0).clamp(5, NAME_CHARS_MAX);
     let mut lines: Vec<Line> =

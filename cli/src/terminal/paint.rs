@@ -35,7 +35,9 @@ pub fn whole(picture: &Buffer) -> String {
 }
 
 fn codes(cells: &[(u16, u16, &Cell)]) -> String {
-    let (mut text, mut next, mut style) = (String::new(), None, None);
+    let mut text = String::new();
+    let mut next = None;
+    let mut style = None;
     for (x, y, cell) in cells {
         if next != Some((*x, *y)) {
             let _ = write!(text, "\x1b[{};{}H", y + 1, x + 1);

@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const PERIOD: Duration = Duration::from_secs(1);
 /// The time limit for an answer. A collector on another node may be slow, and keys do not wait for it.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The time spent on requests is at most the whole time divided by this, because the answers of very large runs take long.
+/// The time spent on requests is at most the whole time divided by this, because the collector of a very large run answers slowly.
 const PART_MAX: u32 = 20;
 
 /// After a signal the program ends within this time.
@@ -60,7 +60,9 @@ pub struct Asking {
 
 impl Asking {
     pub fn start(asked: &Asked, token: Option<&Token>, news: Sender<News>) -> std::io::Result<Asking> {
-        let (asked, token, wish) = (asked.clone(), token.cloned(), Arc::<Mutex<Wish>>::default());
+        let asked = asked.clone();
+        let token = token.cloned();
+        let wish = Arc::<Mutex<Wish>>::default();
         let of_thread = wish.clone();
         let thread = spawn("ampere-top-asks", move || ask(&asked, token.as_ref(), &of_thread, &news))?;
         Ok(Asking { wish, thread })
@@ -82,7 +84,9 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Th
 
 fn ask(asked: &Asked, token: Option<&Token>, wish: &Mutex<Wish>, news: &Sender<News>) {
     // At first everything is requested: the page has the power since the start of the run, and there may be several nodes.
-    let (mut has_page, mut has_nodes, mut is_several) = (false, false, false);
+    let mut has_page = false;
+    let mut has_nodes = false;
+    let mut is_several = false;
     loop {
         let begun = Instant::now();
         let wish = wish.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -105,7 +105,7 @@ impl Finish {
         self.remake_output()?;
         process_ends::look_for_unread(&mut self.run.ingest, &mut self.run.notes);
         self.note_missing_parts();
-        // The figures are written first, because the trace may take long.
+        // The figures are written first, because the trace may take a long time.
         let mut summary = self.run.summary(false);
         summary.run.lacks(BEFORE_THE_TRACE.to_owned());
         let are_written = summary.quality.records.events > EVENTS_AT_ONCE;

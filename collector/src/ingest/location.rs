@@ -170,22 +170,25 @@ impl LiveLocation {
     }
 
     /// Takes records out of the ring: see [`RingReader::drain`].
-    pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, Damaged> {
+    pub fn drain(&mut self, batch: &mut Vec<Record>, limit: usize) -> Result<usize, Damaged> {
         if self.given_up {
             batch.clear();
             return Ok(0);
         }
-        self.reader.drain(batch, most).map_err(|impossible| {
+        self.reader.drain(batch, limit).map_err(|impossible| {
             self.give_up();
-            let (ring, write, read) = (self.reader.ring.path().to_owned(), impossible.write, impossible.read);
-            Damaged { ring, write, read }
+            Damaged {
+                ring: self.reader.ring.path().to_owned(),
+                write: impossible.write,
+                read: impossible.read,
+            }
         })
     }
 
     /// Reads the next batch of records that an earlier collector has read from the ring. Returns `false` if it cannot be read.
-    pub fn read_again(&mut self, batch: &mut Vec<Record>, most: usize) -> bool {
+    pub fn read_again(&mut self, batch: &mut Vec<Record>, limit: usize) -> bool {
         let end = self.left.known_until.unwrap_or(self.reader.ring.released());
-        self.reader.read_again(batch, most, end)
+        self.reader.read_again(batch, limit, end)
     }
 }
 

@@ -21,14 +21,14 @@ impl RingReader {
 
     /// Copies the records that wait in the ring and are to be decoded now to `batch`. Returns the number of records that were
     /// taken. Their slots are handed back once they are on disk ([`RingReader::hand_back`]).
-    pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, ImpossiblePosition> {
+    pub fn drain(&mut self, batch: &mut Vec<Record>, limit: usize) -> Result<usize, ImpossiblePosition> {
         batch.clear();
         let is_unspooled = self.spool.as_ref().is_none_or(Spool::is_cut);
         // Records that cannot be spooled stay in the ring until they can be decoded.
         if self.catching_up.is_some() && self.spool.is_some() && is_unspooled {
             return Ok(0);
         }
-        let count = self.ring.copy_out(batch, most)?;
+        let count = self.ring.copy_out(batch, limit)?;
         self.ring.take(count);
         if self.catching_up.is_some() {
             batch.clear();
@@ -61,10 +61,10 @@ impl RingReader {
     }
 
     /// Reads again the next batch of records that an earlier collector has read, up to `end`. Returns `false` if that fails.
-    pub fn read_again(&mut self, batch: &mut Vec<Record>, most: usize, end: u64) -> bool {
+    pub fn read_again(&mut self, batch: &mut Vec<Record>, limit: usize, end: u64) -> bool {
         batch.clear();
         let (Some(at), Some(spool)) = (self.catching_up.take(), &mut self.spool) else { return false };
-        let Ok(count) = spool.read_back(at, end, most, batch) else { return false };
+        let Ok(count) = spool.read_back(at, end, limit, batch) else { return false };
         let reached = at + count as u64;
         let is_more = reached < end || self.ring.released() < self.ring.position();
         self.catching_up = (is_more && (count > 0 || reached == end)).then_some(reached);

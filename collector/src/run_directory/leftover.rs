@@ -277,7 +277,10 @@ pub fn logs_in(directory: &Path) -> Vec<PathBuf> {
 
 /// Returns the numbers of processes and ranks, and the pid of a living process.
 fn read_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32>) {
-    let (mut processes, mut with_rank, mut size, mut alive) = (0, 0, 0, None);
+    let mut processes = 0;
+    let mut with_rank = 0;
+    let mut size = 0;
+    let mut alive = None;
     for path in logs_in(directory) {
         let Ok(Some(mut log)) = LogReader::open(&path) else { continue };
         processes += 1;

@@ -18,7 +18,7 @@ pub struct Neighbours {
     has_siblings: bool,
 }
 
-/// The number of runs that are named; further ones are only counted.
+/// The number of runs that are named; any beyond this are only counted.
 const NAMED_MAX: usize = 2;
 /// The number of links of a directory without subdirectories.
 const LINKS_WITHOUT_SUBDIRECTORIES: u64 = 2;

@@ -261,9 +261,13 @@ mod tests {
         let clock = SessionClock::calibrated(Timer::Tsc, &start);
         // This thread may be interrupted between any two clocks.
         let wall = std::time::Instant::now;
-        let (before, begin, begun) = (wall(), clock.timer.now(), wall());
+        let before = wall();
+        let begin = clock.timer.now();
+        let begun = wall();
         std::thread::sleep(Duration::from_millis(200));
-        let (ending, end, after) = (wall(), clock.timer.now(), wall());
+        let ending = wall();
+        let end = clock.timer.now();
+        let after = wall();
         let measured = clock.seconds(end - begin);
         let (least, most) = ((ending - begun).as_secs_f64(), (after - before).as_secs_f64());
         assert!(

@@ -154,7 +154,7 @@ impl GaugeStatistics {
 
 #[derive(Clone, Copy, Debug)]
 pub struct PowerReading {
-    /// The sampler's number of the device.
+    /// The device, by the sampler's number.
     pub device: usize,
     /// The sensor or kind of power: see [`GaugeReading::which`].
     pub which: &'static str,

@@ -14,7 +14,7 @@ pub const LOG_NAME: &str = "sampler.defs";
 
 /// A sampler whose collector was killed. It has left its ring and its log.
 pub struct Predecessor {
-    /// The devices in its log. They keep their numbers; new devices get further ones.
+    /// The devices in its log. They keep their numbers; new devices get the next numbers.
     pub devices: Vec<Device>,
     /// The rate of the clock of its samples.
     pub ticks_per_second: u64,

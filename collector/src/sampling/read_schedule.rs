@@ -207,7 +207,9 @@ mod tests {
     /// a change to its reading, after `learning` ticks.
     fn sample(moves: impl Fn(u64) -> bool, ticks: u64, learning: u64) -> (u64, u64) {
         let (mut interval, mut schedule) = (UpdateInterval::default(), ReadSchedule::default());
-        let (mut due, mut readings, mut worst) = (1, 0, 0);
+        let mut due = 1;
+        let mut readings = 0;
+        let mut worst = 0;
         let mut unseen: Option<u64> = None;
         for tick in 0..ticks {
             if moves(tick) {
@@ -263,7 +265,9 @@ mod tests {
     fn a_sampler_that_loses_its_core_learns_nothing_wrong() {
         // Every 50th reading of a counter that moves every 100 ticks comes 40 ticks late.
         let (mut interval, mut schedule) = (UpdateInterval::default(), ReadSchedule::default());
-        let (mut due, mut readings, mut seen) = (1, 0u64, 0);
+        let mut due = 1;
+        let mut readings = 0u64;
+        let mut seen = 0;
         while due < 100_000 {
             readings += 1;
             let lost = readings.is_multiple_of(50);
@@ -316,7 +320,9 @@ mod tests {
         // A node's counter moves every 100 ticks, and a part of it only every third time, at the same tick.
         let (mut interval, mut schedules) =
             (UpdateInterval::default(), [ReadSchedule::default(), ReadSchedule::default()]);
-        let (mut due, mut unseen, mut worst) = ([1, 1], [None, None], 0);
+        let mut due = [1, 1];
+        let mut unseen = [None, None];
+        let mut worst = 0;
         for tick in 0..20_000u64 {
             let moves =
                 [tick.is_multiple_of(100), tick.is_multiple_of(if tick < 10_000 { 300 } else { 100 })];
@@ -341,7 +347,10 @@ mod tests {
         // A reading takes 2.7 ticks of 1 ms, and the first one waits for a core.
         let mut pause = Pause::new(1_000_000);
         let (mut interval, mut schedule) = (UpdateInterval::default(), ReadSchedule::default());
-        let (mut due, mut readings, mut seen, mut worst) = (0, 0, 0, 0);
+        let mut due = 0;
+        let mut readings = 0;
+        let mut seen = 0;
+        let mut worst = 0;
         while due < 100_000 {
             let tick = due.max(pause.until());
             pause.add(tick, if readings == 0 { 40_000_000 } else { 2_700_000 });

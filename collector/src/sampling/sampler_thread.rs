@@ -137,7 +137,7 @@ struct Samples {
     timer: Timer,
     /// The number of each device in the ring, by the sampler's number.
     numbers: Vec<u32>,
-    /// A sample that is put into the ring when the next one follows: the sampler's number of the device, the time, and
+    /// A sample that is put into the ring when the next one follows: the device by the sampler's number, the time, and
     /// nanojoules. The ring has the samples of all devices in time order.
     held: Option<(usize, u64, u64)>,
 }
@@ -295,7 +295,9 @@ impl SamplerThread {
     /// Samples until `stop` is set, and then takes a last sample of every device.
     pub(super) fn run(&mut self, stop: &AtomicBool) {
         let start = Instant::now();
-        let (mut tick, mut news_at, mut cpu_at) = (0, start + NEWS_PERIOD, start);
+        let mut tick = 0;
+        let mut news_at = start + NEWS_PERIOD;
+        let mut cpu_at = start;
         loop {
             let stopping = stop.load(Ordering::Relaxed);
             match stopping {

@@ -109,7 +109,7 @@ impl Samples {
         }
     }
 
-    /// Returns the attributor's number of a device, by the sampler's number.
+    /// Converts the sampler's number of a device to the attributor's.
     pub fn device(&self, number: usize) -> Option<usize> {
         match self.series.get(number)? {
             Series::Counter(device) => *device,

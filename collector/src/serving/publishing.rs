@@ -129,7 +129,9 @@ impl Publisher {
 
     fn snapshot(&mut self, of: Published) -> Snapshot {
         self.see_power(of.timeline);
-        let (attributor, clock, now) = (&of.timeline.pipeline.attributor, of.timeline.clock, of.now);
+        let attributor = &of.timeline.pipeline.attributor;
+        let clock = of.timeline.clock;
+        let now = of.now;
         let mut snapshot = snapshot::of_attributor(attributor, &mut self.limits);
         (snapshot.node, snapshot.seconds) = match &of.options.replay {
             Some(replay) => {

@@ -17,7 +17,9 @@ impl Hint {
     #[inline]
     pub fn partition_point<T>(&self, all: &[T], is_before: impl Fn(&T) -> bool) -> usize {
         let start = self.0.load(Relaxed).min(all.len());
-        let (mut low, mut high, mut step) = (start, start, 1);
+        let mut low = start;
+        let mut high = start;
+        let mut step = 1;
         if start > 0 && !is_before(&all[start - 1]) {
             high = start - 1;
             low = loop {

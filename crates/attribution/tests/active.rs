@@ -58,7 +58,9 @@ fn any_case() -> impl Strategy<Value = Case> {
     let cpu_times = prop::collection::vec(prop::option::weighted(0.7, cpu_times), LOCATIONS + 1);
     let baseline = prop_oneof![Just(0.0), 0.0f64..20.0];
     (prop::collection::vec(step, 1..150), cpu_times, baseline).prop_map(|(steps, cpu_times, baseline)| {
-        let (mut time, mut last_sample, mut depth) = (1, 0, [0usize; LOCATIONS]);
+        let mut time = 1;
+        let mut last_sample = 0;
+        let mut depth = [0usize; LOCATIONS];
         let mut events = Vec::new();
         for (step, what, location, region, joules) in steps {
             time += step;

@@ -47,7 +47,9 @@ fn check(kind: CounterKind, limits: Limits, readings: &str, samples: &str) -> Co
     let rank = engine.add_location();
     engine.bind(view, rank);
     engine.enter(rank, 0, RegionRef(0));
-    let (mut seen, mut charged, mut lost) = (Vec::new(), 0.0, 0.0);
+    let mut seen = Vec::new();
+    let mut charged = 0.0;
+    let mut lost = 0.0;
     while let Some(sample) = counter.sample() {
         match sample.increase {
             Increase::Joules(joules) => charged += joules,

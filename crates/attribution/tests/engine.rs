@@ -588,7 +588,10 @@ fn depth_and_number_of_call_paths_are_not_limited() {
 /// Returns a timeline of up to four ranks with samples, in order, times in steps of 0 to 5.
 fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec((0u64..6, 0u8..5, 0usize..4, 97u32..102, 0u64..50), 1..200).prop_map(|steps| {
-        let (mut time, mut next_sample, mut value, mut depth) = (1, 0, 10, [0usize; 4]);
+        let mut time = 1;
+        let mut next_sample = 0;
+        let mut value = 10;
+        let mut depth = [0usize; 4];
         let mut events = Vec::new();
         for (step, what, location, region, joules) in steps {
             time += step;
@@ -633,7 +636,9 @@ fn naive(events: &[Event], policy: Policy, groups: &[Option<u64>]) -> (Spent, f6
         .filter_map(|e| if let Event::Sample(t, v) = e { Some((*t, *v)) } else { None })
         .collect();
     let mut stacks: Vec<Vec<u32>> = vec![Vec::new(); 4];
-    let (mut spent, mut idle, mut next) = (Spent::new(), 0.0, 0);
+    let mut spent = Spent::new();
+    let mut idle = 0.0;
+    let mut next = 0;
     let changes: Vec<&Event> = events.iter().filter(|e| !matches!(e, Event::Sample(..))).collect();
     for pair in samples.windows(2) {
         let ((from, before), (to, after)) = (pair[0], pair[1]);

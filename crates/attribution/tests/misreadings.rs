@@ -99,12 +99,16 @@ fn case(seed: u64) -> Case {
         resets: Vec::new(),
         update_joules: 0.0,
     };
-    let (mut spent, mut shown, mut updated) = (0.0, 0.0, 0);
+    let mut spent = 0.0;
+    let mut shown = 0.0;
+    let mut updated = 0;
     let mut watts = watts_max * 0.6 * random.unit();
     let (mut time, mut wrong): (u64, Option<(Misreading, u64, u64)>) = (random.between(1, 1 << 40), None);
     let start = time;
     let trouble = random.unit() * 0.1;
-    let (mut stuck, mut right, mut misread_before) = (0, vec![(start, 0)], Vec::new());
+    let mut stuck = 0;
+    let mut right = vec![(start, 0)];
+    let mut misread_before = Vec::new();
     while time < start + length {
         let passed =
             period + if random.chance(0.1) { random.below(period) } else { random.below(period / 10 + 1) };
@@ -264,7 +268,9 @@ fn check(seed: u64) {
         "seed {seed}: {counted} J were counted in times in which the counter rose by {covered} J"
     );
     // A live caller cannot wait for long.
-    let (mut live, mut samples, mut counted) = (counter(&case), Vec::new(), 0.0);
+    let mut live = counter(&case);
+    let mut samples = Vec::new();
+    let mut counted = 0.0;
     let mut random = Random(seed);
     let mut patience = random.between(0, 2 * TICKS_PER_SECOND);
     for (tag, (time, raw, shown, _)) in case.readings.iter().enumerate() {

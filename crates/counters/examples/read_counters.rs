@@ -20,7 +20,9 @@ fn main() {
         let devices = source.devices().to_vec();
         let before: Vec<_> = (0..devices.len()).map(|i| source.read(i)).collect();
         let start = Instant::now();
-        let (mut reads, mut changes, mut last) = (0u64, 0u64, 0);
+        let mut reads = 0u64;
+        let mut changes = 0u64;
+        let mut last = 0;
         let mut spent = Duration::ZERO;
         while start.elapsed().as_secs_f64() < seconds {
             if !period.is_zero() {

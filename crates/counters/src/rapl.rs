@@ -85,7 +85,9 @@ enum Unusable {
 pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl> {
     let folder = settings.sys_root.join("sys/class/powercap");
     let mut found = Rapl { is_amd: is_amd(&settings.sys_root, &folder), ..Rapl::default() };
-    let (mut denied, mut has_zones, mut lacks_joules) = (None, false, false);
+    let mut denied = None;
+    let mut has_zones = false;
+    let mut lacks_joules = false;
     for (entry, path) in entries(&folder) {
         let Some(zone) = entry.strip_prefix("intel-rapl:") else { continue };
         has_zones = true;

@@ -48,7 +48,6 @@ pub struct BusyTime {
 /// The CPU time of a process of the run, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessCpu {
-    /// The number of the process.
     pub pid: u32,
     /// The process' start time in clock ticks since boot, which together with `pid` identifies the process.
     pub started: u64,
@@ -448,7 +447,7 @@ impl Stat {
     }
 
     fn read(path: &str) -> Option<Stat> {
-        // The name may be any bytes.
+        // The name may be arbitrary bytes.
         Stat::parse(&String::from_utf8_lossy(&std::fs::read(path).ok()?))
     }
 

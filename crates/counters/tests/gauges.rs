@@ -257,7 +257,9 @@ fn a_package_has_the_clock_and_throttling_of_its_cpus_and_its_power_limit() {
     at("sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_total_time_ms", "17\n");
     let mut source = open(root.path(), "rapl");
     let place = |name: &str| source.devices().iter().position(|device| device.name == name).unwrap();
-    let (first, memory, second) = (place("package-0"), place("package-0-dram"), place("package-1"));
+    let first = place("package-0");
+    let memory = place("package-0-dram");
+    let second = place("package-1");
     assert_eq!(source.gauges(first), [Gauge::Clock, Gauge::ThermalThrottling, Gauge::PowerLimit]);
     let values = [Gauge::Clock, Gauge::ThermalThrottling, Gauge::PowerLimit, Gauge::Busy]
         .map(|gauge| source.gauge(first, gauge));

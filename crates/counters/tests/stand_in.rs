@@ -128,7 +128,9 @@ fn a_reset_is_passed_on() {
 #[test]
 fn a_frozen_counter_shows_its_old_time() {
     let answer = probe("watts=200;freeze=0@0-2", "read;sleep 50;read;sleep 2000;read", &[]);
-    let (first, second, third) = (answer.seen(0, 0), answer.seen(1, 0), answer.seen(2, 0));
+    let first = answer.seen(0, 0);
+    let second = answer.seen(1, 0);
+    let third = answer.seen(2, 0);
     assert_eq!((first.raw, first.timestamp_ns), (second.raw, second.timestamp_ns));
     assert!(second.at_ns > first.at_ns + 50_000_000);
     assert!(answer.joules(0, 0, 2) > 200.0 * 2.0);

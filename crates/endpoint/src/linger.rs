@@ -199,7 +199,9 @@ mod tests {
         assert!(waiting.len() < 10_000 && !ask_to_leave(&name, Instant::now() + Duration::from_millis(200)));
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         // The lingering collector continues without the name.
-        let (scrapers, stop, now) = (Scrapers::default(), AtomicBool::new(false), Instant::now());
+        let scrapers = Scrapers::default();
+        let stop = AtomicBool::new(false);
+        let now = Instant::now();
         scrapers.answered(&by(1), now - Duration::from_millis(50), false);
         scrapers.answered(&by(1), now, false);
         assert!(

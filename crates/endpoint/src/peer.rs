@@ -70,7 +70,9 @@ fn uid_asked(from: SocketAddr, here: SocketAddr) -> Asked {
             return None;
         }
         // As in the lists, an established connection's state is 1.
-        let (uid, inode, state) = (word(UID_AT)?, word(INODE_AT)?, answer[STATE_AT]);
+        let uid = word(UID_AT)?;
+        let inode = word(INODE_AT)?;
+        let state = answer[STATE_AT];
         Some((state == 1 && inode != 0).then_some(uid))
     };
     ask().map_or(Asked::NoAnswer, Asked::User)

@@ -98,7 +98,7 @@ fn is_code(key: &[u8], words: &[&str], given: &str) -> bool {
     code(key, words).zip(given).is_some_and(|(code, given)| code.verify_slice(&given).is_ok())
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

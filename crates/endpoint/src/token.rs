@@ -1,5 +1,6 @@
 //! The token that requests carry. It is read from a file of this user, or made for a run.
 
+use crate::proof::hexadecimal;
 use rustix::fs::{Mode, OFlags};
 use std::fmt;
 use std::io::{Read, Write};
@@ -37,7 +38,7 @@ enum TokenProblem {
     #[error("cannot be made: {0}")]
     Unwritable(std::io::Error),
     #[error("is not a file")]
-    NoFile,
+    NotAFile,
     #[error("belongs to another user: make your own")]
     OfAnotherUser,
     #[error("is accessible to other users: use chmod 600")]
@@ -73,7 +74,7 @@ impl Token {
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(std::io::Error::from)?;
         let found = rustix::fs::fstat(&file).map_err(std::io::Error::from)?;
         if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::RegularFile {
-            return Err(TokenProblem::NoFile);
+            return Err(TokenProblem::NotAFile);
         }
         if found.st_uid != rustix::process::geteuid().as_raw() {
             return Err(TokenProblem::OfAnotherUser);
@@ -100,7 +101,7 @@ impl Token {
         let made = ampere_owned::Directory::own(directory)
             .and_then(|directory| directory.create(RUN_TOKEN.as_ref(), TOKEN_MODE));
         let written = match made {
-            Ok(mut file) => random_words().and_then(|words| file.write_all(words.as_bytes())),
+            Ok(mut file) => random_token().and_then(|token| file.write_all(token.as_bytes())),
             Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             Err(why) => Err(why),
         };
@@ -121,7 +122,7 @@ impl Token {
         format!("Bearer {}", String::from_utf8_lossy(&self.0))
     }
 
-    /// Returns the token's bytes, which are the key of the codes that prove knowledge of it.
+    /// Returns the token's bytes, the key for the authentication codes that prove knowledge of the token.
     pub fn secret(&self) -> &[u8] {
         &self.0
     }
@@ -142,10 +143,10 @@ impl Token {
     }
 }
 
-fn random_words() -> std::io::Result<String> {
+fn random_token() -> std::io::Result<String> {
     let mut bytes = [0; RANDOM_BYTES];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
+    Ok(hexadecimal(&bytes) + "\n")
 }
 
 #[cfg(test)]

@@ -73,30 +73,30 @@ impl Summary {
     }
 }
 
-/// Makes all tables of an attributor, or those of one view, `only`. `most` is the maximum number of rows of a table; the largest
+/// Makes all tables of an attributor, or those of one view, `only`. `limit` is the maximum number of rows of a table; the largest
 /// are kept.
 fn summary(
     attributor: &Attributor,
     only: Option<ViewKind>,
-    most: usize,
+    limit: usize,
     run: Run,
     quality: Losses,
 ) -> Summary {
     let all_threads_lead = threads::all_threads_lead(attributor);
-    Tables { attributor, only, most, all_threads_lead, is_outline: false }.summary(run, quality)
+    Tables { attributor, only, limit, all_threads_lead, is_outline: false }.summary(run, quality)
 }
 
 /// Makes a summary without call paths, and with only the exclusive joules of each region.
 fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
     let run = Run { running: true, ..run };
     let all_threads_lead = threads::all_threads_lead(attributor);
-    let tables = Tables { attributor, only: None, most: 0, all_threads_lead, is_outline: true };
+    let tables = Tables { attributor, only: None, limit: 0, all_threads_lead, is_outline: true };
     tables.summary(run, quality)
 }
 
 /// Returns the description of a run, without its tables.
 fn described(attributor: &Attributor, run: Run, quality: Losses) -> (Run, Losses) {
-    let tables = Tables { attributor, only: None, most: 0, all_threads_lead: false, is_outline: true };
+    let tables = Tables { attributor, only: None, limit: 0, all_threads_lead: false, is_outline: true };
     tables.described(&tables.devices(), run, quality)
 }
 
@@ -230,7 +230,7 @@ struct Tables<'a> {
     attributor: &'a Attributor,
     only: Option<ViewKind>,
     /// The maximum number of rows of a table.
-    most: usize,
+    limit: usize,
     all_threads_lead: bool,
     /// Whether only the exclusive joules of regions are computed.
     is_outline: bool,
@@ -247,7 +247,7 @@ impl Tables<'_> {
             }
         }
         let mut devices: Vec<Device> = numbered.into_iter().map(|(_, device)| device).collect();
-        let mut events = EventTable::of_attributor(self.attributor, self.most);
+        let mut events = EventTable::of_attributor(self.attributor, self.limit);
         let Numbering { names, paths, .. } = self::number(self.attributor, &mut devices, &mut events);
         let topology = assignment::of_attributor(self.attributor, self.only);
         let overhead = Overhead::default();
@@ -524,7 +524,7 @@ impl Tables<'_> {
             return self.outlined(view, kind, locations);
         }
         let is_time = device.unit == Unit::Seconds.as_str();
-        let mut callpaths = Largest::new(self.most);
+        let mut callpaths = Largest::new(self.limit);
         let policy = self.attributor.engine.report_policy(view);
         let report = self.attributor.engine.report_rows(view, &mut |row| {
             let is_active = policy == Policy::Active;
@@ -556,7 +556,7 @@ impl Tables<'_> {
             set_sampled_errors(&mut regions, shown.active_seconds, period.as_secs_f64());
         }
         regions.sort_by(most_joules_first);
-        regions.truncate(self.most);
+        regions.truncate(self.limit);
         shown.regions = regions;
         shown
     }
@@ -662,17 +662,17 @@ fn by_own_joules(a: &Figures, b: &Figures) -> std::cmp::Ordering {
     by_own.then_with(|| b.exclusive_joules.total_cmp(&a.exclusive_joules))
 }
 
-/// The call paths with the most joules, at most `most`.
+/// The call paths with the most joules, at most `limit`.
 struct Largest {
-    most: usize,
+    limit: usize,
     rows: Vec<Callpath>,
-    /// At least `most` call paths have this many joules, so that a call path with fewer is not among the largest.
+    /// At least `limit` call paths have this many joules, so that a call path with fewer is not among the largest.
     least_joules: f64,
 }
 
 impl Largest {
-    fn new(most: usize) -> Largest {
-        Largest { most, rows: Vec::new(), least_joules: f64::NEG_INFINITY }
+    fn new(limit: usize) -> Largest {
+        Largest { limit, rows: Vec::new(), least_joules: f64::NEG_INFINITY }
     }
 
     fn takes(&self, joules: f64) -> bool {
@@ -681,17 +681,17 @@ impl Largest {
 
     fn push(&mut self, row: Callpath) {
         self.rows.push(row);
-        if self.rows.len() >= self.most.saturating_mul(2) {
-            let (_, last, _) = self.rows.select_nth_unstable_by(self.most - 1, by_joules);
+        if self.rows.len() >= self.limit.saturating_mul(2) {
+            let (_, last, _) = self.rows.select_nth_unstable_by(self.limit - 1, by_joules);
             self.least_joules = last.figures.own_joules();
-            self.rows.truncate(self.most);
+            self.rows.truncate(self.limit);
         }
     }
 
     fn rows(mut self) -> Vec<Callpath> {
-        if self.rows.len() > self.most {
+        if self.rows.len() > self.limit {
             self.rows.sort_unstable_by(by_joules);
-            self.rows.truncate(self.most);
+            self.rows.truncate(self.limit);
         }
         self.rows
     }

@@ -145,9 +145,9 @@ impl EventTable {
         self.rows.is_empty()
     }
 
-    /// Makes the rows of an attributor. If there are more than `most`, those with the most events are kept.
+    /// Makes the rows of an attributor. If there are more than `limit`, those with the most events are kept.
     /// A row has the number of its location, and that of the call path within its location, until the summary numbers them.
-    pub(crate) fn of_attributor(attributor: &Attributor, most: usize) -> EventTable {
+    pub(crate) fn of_attributor(attributor: &Attributor, limit: usize) -> EventTable {
         let known = attributor.events.names();
         let mut order: Vec<usize> = (0..known.len()).collect();
         order.sort_by_key(|at| &known[*at]);
@@ -158,13 +158,13 @@ impl EventTable {
                 counts: row(counts),
             })
             .collect();
-        if rows.len() > most {
+        if rows.len() > limit {
             rows.sort_unstable_by(|a, b| {
                 let sums =
                     [a, b].map(|row| row.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)));
                 sums[1].cmp(&sums[0]).then((a.at.location, a.at.path).cmp(&(b.at.location, b.at.path)))
             });
-            rows.truncate(most);
+            rows.truncate(limit);
         }
         EventTable { names: order.iter().map(|at| known[*at].clone()).collect(), rows }
     }

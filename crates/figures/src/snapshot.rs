@@ -423,7 +423,7 @@ pub const OTHER: &str = "other";
 /// its name, and a series that was once added to [`OTHER`] is always added to it.
 #[derive(Debug)]
 struct SeriesLimit {
-    most: usize,
+    limit: usize,
     named: HashSet<(String, String, String)>,
     /// Decisions by device and rank label: many thousands are looked up for each snapshot.
     decided: Vec<Vec<Decisions>>,
@@ -438,13 +438,13 @@ struct Decisions {
 }
 
 impl SeriesLimit {
-    fn new(most: usize) -> SeriesLimit {
-        SeriesLimit { most, named: HashSet::new(), decided: Vec::new() }
+    fn new(limit: usize) -> SeriesLimit {
+        SeriesLimit { limit, named: HashSet::new(), decided: Vec::new() }
     }
 
     fn admits(&mut self, label: &str, device: &str, region: &str) -> bool {
         let key = (label.to_owned(), device.to_owned(), region.to_owned());
-        self.named.contains(&key) || (self.named.len() < self.most && self.named.insert(key))
+        self.named.contains(&key) || (self.named.len() < self.limit && self.named.insert(key))
     }
 
     /// Like `admits`, with indices by which earlier decisions are looked up.
@@ -484,11 +484,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Makes limits of at most `most` named series of each metric.
-    pub fn new(most: usize) -> Limits {
-        let limit = || SeriesLimit::new(most);
+    /// Makes limits of at most `limit` named series of each metric.
+    pub fn new(limit: usize) -> Limits {
+        let series = || SeriesLimit::new(limit);
         let (waited, caused) = (BTreeMap::new(), BTreeMap::new());
-        Limits { regions: limit(), kernels: limit(), times: limit(), causes: limit(), waited, caused }
+        Limits { regions: series(), kernels: series(), times: series(), causes: series(), waited, caused }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cupti::{API_ENTER, CallbackData, Cupti, DRIVER_API, RUNTIME_API, Subscriber};
 use crate::{HOST, correlation, start};
-use ampere_gpu::{Call, Expected, Launches, Pending, guarded};
+use ampere_gpu::{CallKind, Expected, Launches, Pending, guarded};
 use scorep_abi::{paradigm, region_type};
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -30,7 +30,7 @@ pub static PENDING: Pending = Pending::new();
 /// The number after the largest one so far.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Extends CUPTI's number of a launch, which wraps around at 2^32, to 64 bits.
+/// Extends CUPTI's ID of a launch, which wraps around at 2^32, to 64 bits.
 pub fn number(correlation: u32) -> u64 {
     let next = NEXT.load(Ordering::Relaxed);
     next.wrapping_add_signed((correlation.wrapping_sub(next as u32) as i32).into())
@@ -61,10 +61,10 @@ pub fn enable(cupti: &Cupti, subscriber: Subscriber) {
 }
 
 /// Returns the kind of the function of this name; `None` if it is not recorded.
-fn call_of(name: &CStr) -> Option<Call> {
+fn call_of(name: &CStr) -> Option<CallKind> {
     let name = name.to_str().ok()?.trim_start_matches('_');
     let function = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"))?;
-    Call::of(function)
+    CallKind::of(function)
 }
 
 /// CUPTI calls this at the entry and the exit of each function that is enabled.
@@ -137,16 +137,16 @@ unsafe fn define(data: &CallbackData) -> u64 {
     // SAFETY: the caller guarantees this.
     let name = unsafe { CStr::from_ptr(data.function) };
     let Some(call) = call_of(name) else { return 0 };
-    let kind = if call == Call::Launch { region_type::KERNEL_LAUNCH } else { region_type::FUNCTION };
+    let kind = if call == CallKind::Launch { region_type::KERNEL_LAUNCH } else { region_type::FUNCTION };
     let name = name.to_bytes();
     let plain = name.strip_prefix(b"__").unwrap_or(name);
     let region = host.region(plain, kind, paradigm::CUDA);
     let records = match call {
         _ if region == 0 => 0,
-        Call::Launch if plain.windows(5).any(|part| part == b"Graph") => HAS_RECORDS | LAUNCHES_GRAPH,
-        Call::Launch => HAS_RECORDS,
-        Call::Transfer => HAS_RECORDS | COPIES,
-        Call::Other => 0,
+        CallKind::Launch if plain.windows(5).any(|part| part == b"Graph") => HAS_RECORDS | LAUNCHES_GRAPH,
+        CallKind::Launch => HAS_RECORDS,
+        CallKind::Transfer => HAS_RECORDS | COPIES,
+        CallKind::Other => 0,
     };
     u64::from(region) | records
 }

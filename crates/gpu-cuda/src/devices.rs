@@ -74,20 +74,8 @@ impl Driver {
         let has_uuid = unsafe { (self.uuid)(&mut bytes, number) } == 0;
         Device {
             pci: text(self.address).to_ascii_lowercase(),
-            uuid: if has_uuid { uuid(&bytes) } else { String::new() },
+            uuid: if has_uuid { ampere_gpu::nvml_uuid(&bytes) } else { String::new() },
             model: text(self.name),
         }
     }
-}
-
-/// Returns a UUID as NVML writes it.
-fn uuid(bytes: &[u8; 16]) -> String {
-    let mut text = String::from("GPU-");
-    for (at, byte) in bytes.iter().enumerate() {
-        if [4, 6, 8, 10].contains(&at) {
-            text.push('-');
-        }
-        text += &format!("{byte:02x}");
-    }
-    text
 }

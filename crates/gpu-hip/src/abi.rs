@@ -7,7 +7,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// rocprofiler-sdk's number of a context, a buffer or an agent.
+/// rocprofiler-sdk's ID of a context, buffer, agent or queue.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
@@ -37,7 +37,7 @@ values! {
     PHASE_EXIT = "ROCPROFILER_CALLBACK_PHASE_EXIT": 2,
     CALLBACK_HIP_RUNTIME = "ROCPROFILER_CALLBACK_TRACING_HIP_RUNTIME_API": 5,
     CALLBACK_CODE_OBJECT = "ROCPROFILER_CALLBACK_TRACING_CODE_OBJECT": 10,
-    /// The operation by which a kernel of a code object gets its number.
+    /// The operation by which a kernel of a code object gets its ID.
     CODE_OBJECT_KERNEL = "ROCPROFILER_CODE_OBJECT_DEVICE_KERNEL_SYMBOL_REGISTER": 2,
     BUFFER_MEMORY_COPY = "ROCPROFILER_BUFFER_TRACING_MEMORY_COPY": 10,
     BUFFER_KERNEL_DISPATCH = "ROCPROFILER_BUFFER_TRACING_KERNEL_DISPATCH": 11,
@@ -45,9 +45,9 @@ values! {
     COPY_HOST_TO_DEVICE = "ROCPROFILER_MEMORY_COPY_HOST_TO_DEVICE": 2,
     COPY_DEVICE_TO_HOST = "ROCPROFILER_MEMORY_COPY_DEVICE_TO_HOST": 3,
     COPY_DEVICE_TO_DEVICE = "ROCPROFILER_MEMORY_COPY_DEVICE_TO_DEVICE": 4,
-    /// A request for the launch number of a memory copy.
+    /// A request for the launch ID of a memory copy.
     REQUEST_MEMORY_COPY = "ROCPROFILER_EXTERNAL_CORRELATION_REQUEST_MEMORY_COPY": 10,
-    /// A request for the launch number of a kernel.
+    /// A request for the launch ID of a kernel.
     REQUEST_KERNEL_DISPATCH = "ROCPROFILER_EXTERNAL_CORRELATION_REQUEST_KERNEL_DISPATCH": 11,
 }
 
@@ -81,17 +81,17 @@ structure! {
     payload = "payload": *const c_void,
 }
 
-/// The numbers that link a kernel or a copy with the call that launched it.
+/// The IDs that link a kernel or a copy with the call that launched it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Correlation {
-    /// rocprofiler-sdk's number of the call.
+    /// rocprofiler-sdk's ID of the call.
     pub internal: u64,
-    /// The number that ampere has given the call.
+    /// The ID that ampere has given the call.
     pub external: u64,
 }
 
-/// The numbers of a call, since version 1.0.
+/// The IDs of a call, since version 1.0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Correlation1 {
@@ -108,7 +108,7 @@ structure! {
     size = "size": u64,
     agent = "agent_id": Handle,
     queue = "queue_id": Handle,
-    /// The kernel's number, see [`KernelSymbol`].
+    /// The kernel's ID, see [`KernelSymbol`].
     kernel = "kernel_id": u64,
     dispatch = "dispatch_id": u64,
     /// Sizes of memory segments, of workgroups and of the grid.
@@ -123,7 +123,7 @@ structure! {
     /// `BUFFER_KERNEL_DISPATCH`.
     kind = "kind": c_int,
     operation = "operation": c_int,
-    /// The numbers that it has from its launch.
+    /// The IDs that it has from its launch.
     correlation = "correlation_id": Correlation,
     thread = "thread_id": u64,
     /// Nanoseconds of `CLOCK_BOOTTIME`.
@@ -141,7 +141,7 @@ structure! {
     kind = "kind": c_int,
     /// See the constants `COPY_`.
     operation = "operation": c_int,
-    /// The numbers that it has from its launch.
+    /// The IDs that it has from its launch.
     correlation = "correlation_id": Correlation,
     thread = "thread_id": u64,
     /// Nanoseconds of `CLOCK_BOOTTIME`.
@@ -157,7 +157,7 @@ structure! {
     /// A kernel of a code object.
     KernelSymbol = "rocprofiler_callback_tracing_code_object_kernel_symbol_register_data_t", None;
     size = "size": u64,
-    /// The number that its dispatches have.
+    /// The ID that its dispatches have.
     kernel = "kernel_id": u64,
     code_object = "code_object_id": u64,
     /// The name, a C string.
@@ -182,17 +182,17 @@ structure! {
     memory = "local_mem_size": u64,
     /// The group of linked GPUs.
     hive = "hive_id": u64,
-    /// The driver's number of the GPU or the part.
+    /// The driver's ID of the GPU or the part.
     gpu = "gpu_id": u64,
     largest = "workgroup_max_dim": [u32; 6],
     lists = "mem_banks": [*const c_void; 3],
     /// The architecture, such as `gfx942`.
     name = "name": *const c_char,
     vendor_name = "vendor_name": *const c_char,
-    /// The model as it is sold.
+    /// The marketing name.
     product_name = "product_name": *const c_char,
     model_name = "model_name": *const c_char,
-    /// The driver's number of the node of its topology.
+    /// The ID of the agent's node in the driver's topology.
     node = "node_id": u32,
     /// The agent's number among all agents.
     number = "logical_node_id": i32,
@@ -242,7 +242,7 @@ structure! {
     /// The result of `rocprofiler_configure`.
     Configuration = "rocprofiler_tool_configure_result_t", Some(size_of::<Configuration>());
     size = "size": usize,
-    /// Called once; a result other than 0 leaves the tool out.
+    /// Called once; if it returns non-zero, the tool is disabled.
     initialize = "initialize": Option<unsafe extern "C" fn(finalize: *const c_void, data: *mut c_void) -> c_int>,
     /// Called before the program ends.
     finalize = "finalize": Option<unsafe extern "C" fn(data: *mut c_void)>,
@@ -255,13 +255,9 @@ unsafe impl Sync for Configuration {}
 
 /// Returns the layouts of one version.
 pub fn layouts(version: u32) -> Vec<Layout> {
-    let callback = match version {
-        ..10_000 => CallbackRecord::<Correlation>::LAYOUT,
-        10_000.. => CallbackRecord::<Correlation1>::LAYOUT,
-    };
-    let numbers = match version {
-        ..10_000 => size_of::<Correlation>(),
-        10_000.. => size_of::<Correlation1>(),
+    let (callback, correlation_bytes) = match version {
+        ..10_000 => (CallbackRecord::<Correlation>::LAYOUT, size_of::<Correlation>()),
+        10_000.. => (CallbackRecord::<Correlation1>::LAYOUT, size_of::<Correlation1>()),
     };
     vec![
         RecordHeader::LAYOUT,
@@ -271,7 +267,7 @@ pub fn layouts(version: u32) -> Vec<Layout> {
         KernelSymbol::LAYOUT,
         Agent::LAYOUT,
         callback,
-        ("rocprofiler_correlation_id_t", Some(numbers), &[("internal", 0), ("external", 8)]),
+        ("rocprofiler_correlation_id_t", Some(correlation_bytes), &[("internal", 0), ("external", 8)]),
         Configuration::LAYOUT,
         ("rocprofiler_context_id_t", Some(size_of::<Handle>()), &[]),
         ("rocprofiler_buffer_id_t", Some(size_of::<Handle>()), &[]),

@@ -2,7 +2,7 @@
 
 use crate::abi::{CALLBACK_HIP_RUNTIME, SUCCESS};
 use crate::library::Library;
-use ampere_gpu::{Call, Commands, Host, Launches, next_correlation};
+use ampere_gpu::{CallKind, Commands, Host, Launches, next_correlation};
 use scorep_abi::{paradigm, region_type};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A call that is recorded.
 struct Recorded {
     name: String,
-    call: Call,
+    call: CallKind,
     /// 0 until the first call.
     region: AtomicU32,
 }
@@ -50,7 +50,7 @@ impl Calls {
     /// Handles the start of a call. Returns whether its frame has to be closed.
     pub fn enter(&self, host: &Host, operation: c_int) -> bool {
         let Some(recorded) = self.get(operation) else { return false };
-        let number = if recorded.call == Call::Other { 0 } else { next_correlation(paradigm::HIP) };
+        let number = if recorded.call == CallKind::Other { 0 } else { next_correlation(paradigm::HIP) };
         LAUNCH.set(number);
         if number != 0 {
             COMMANDS.put(number);
@@ -83,8 +83,8 @@ impl Recorded {
         match self.region.load(Ordering::Relaxed) {
             0 => {
                 let region_type = match self.call {
-                    Call::Launch => region_type::KERNEL_LAUNCH,
-                    Call::Transfer | Call::Other => region_type::FUNCTION,
+                    CallKind::Launch => region_type::KERNEL_LAUNCH,
+                    CallKind::Transfer | CallKind::Other => region_type::FUNCTION,
                 };
                 let region = host.region(self.name.as_bytes(), region_type, paradigm::HIP);
                 self.region.store(region, Ordering::Relaxed);
@@ -114,7 +114,7 @@ unsafe extern "C" fn collect(kind: c_int, operation: c_int, data: *mut c_void) -
     }
     // SAFETY: by the interface, a literal of rocprofiler-sdk.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    if let Some(call) = name.strip_prefix("hip").and_then(Call::of) {
+    if let Some(call) = name.strip_prefix("hip").and_then(CallKind::of) {
         if calls.0.len() <= number {
             calls.0.resize_with(number + 1, || None);
         }

@@ -120,7 +120,7 @@ pub fn property<T: Copy>(
 ) -> Option<T> {
     let mut value = std::mem::MaybeUninit::<T>::zeroed();
     // SAFETY: the object is the program's, and there is room for a value of this size. Callers ask for numbers, handles and
-    // structures of numbers, of which any bytes are a value.
+    // structures of numbers, of which arbitrary bytes are a value.
     unsafe {
         let code = ask(of, what, size_of::<T>(), value.as_mut_ptr().cast(), null_mut());
         (code == crate::CL_SUCCESS).then(|| value.assume_init())

@@ -37,8 +37,8 @@ pub fn describe(device: Handle) -> Device {
     let uuid = abi::property::<[u8; 16]>(clGetDeviceInfo, device, CL_DEVICE_UUID);
     Device {
         pci: pci(device).unwrap_or_default(),
-        // The counters' libraries of other vendors have UUIDs of other forms.
-        uuid: uuid.filter(|_| is_nvidia).map(|uuid| format_uuid(&uuid)).unwrap_or_default(),
+        // Only NVML uses this UUID; other vendors' counter libraries use a different format, so it could not be matched.
+        uuid: uuid.filter(|_| is_nvidia).map(|uuid| ampere_gpu::nvml_uuid(&uuid)).unwrap_or_default(),
         model: String::from_utf8_lossy(&abi::text(clGetDeviceInfo, device, CL_DEVICE_NAME)).into_owned(),
     }
 }
@@ -63,21 +63,13 @@ fn address(domain: u32, bus: u32, slot: u32, function: u32) -> String {
     format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}")
 }
 
-fn format_uuid(uuid: &[u8; 16]) -> String {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let parts = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]].map(hex);
-    format!("GPU-{}", parts.join("-"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_uuids_are_written_as_counters_have_them() {
+    fn addresses_are_written_as_counters_have_them() {
         assert_eq!(address(0, 0xc1, 0, 0), "0000:c1:00.0");
-        let uuid = [0xa7, 5, 0x64, 0xcc, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
-        assert_eq!(format_uuid(&uuid), "GPU-a70564cc-0102-0304-0506-0708090a0b0c");
         assert_eq!(size_of::<Topology>(), 24);
     }
 }

@@ -14,7 +14,7 @@
 //! queues.rs      queues, and the commands that run on them
 //! ```
 //!
-//! Limits: commands of functions that a program gets by clGetExtensionFunctionAddress are not recorded, nor are commands that a
+//! Limits: commands enqueued through functions obtained from clGetExtensionFunctionAddress are not recorded, nor are commands that a
 //! kernel enqueues on the device.
 
 mod abi;
@@ -45,7 +45,7 @@ struct Layer {
     target: Table,
 }
 
-// SAFETY: functions may be called by any thread.
+// SAFETY: `target` has pointers to OpenCL's functions, which any thread may call.
 unsafe impl Send for Layer {}
 // SAFETY: as above.
 unsafe impl Sync for Layer {}

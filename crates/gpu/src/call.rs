@@ -2,30 +2,30 @@
 
 /// The kinds of calls that are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
-    /// It launches kernels.
+pub enum CallKind {
+    /// Launches kernels.
     Launch,
-    /// It copies or sets memory, often by a kernel.
+    /// Copies or fills memory, often with a kernel.
     Transfer,
-    /// It waits, or gets or returns memory.
+    /// Synchronises, or allocates or frees memory.
     Other,
 }
 
-impl Call {
+impl CallKind {
     /// Returns the kind of a function, by its name without the prefix (`cuda`, `cu` or `hip`); `None` if it is not recorded.
-    pub fn of(function: &str) -> Option<Call> {
+    pub fn of(function: &str) -> Option<CallKind> {
         let begins = |starts: &[&str]| starts.iter().any(|start| function.starts_with(start));
         let is_launch =
             function.contains("Launch") && !function.contains("Graph") && !begins(&["LaunchHostFunc"]);
         if is_launch || begins(&["GraphLaunch"]) {
-            Some(Call::Launch)
+            Some(CallKind::Launch)
         } else if begins(&["Memcpy", "Memset", "MemPrefetch", "DrvMemcpy"]) {
-            Some(Call::Transfer)
+            Some(CallKind::Transfer)
         } else if function.contains("Synchronize")
             || begins(&["Malloc", "Free", "HostMalloc", "HostAlloc", "HostFree"])
             || begins(&["ExtMalloc", "MemAlloc", "MemFree"])
         {
-            Some(Call::Other)
+            Some(CallKind::Other)
         } else {
             None
         }
@@ -49,13 +49,13 @@ mod tests {
             LaunchHostFunc LaunchHostFunc_v2 GraphAddMemcpyNode GraphAddKernelNode GraphKernelNodeSetParams \
             DrvGraphAddMemcpyNode EventRecord GetDeviceFlags";
         let table = [
-            (launches, Some(Call::Launch)),
-            (transfers, Some(Call::Transfer)),
-            (others, Some(Call::Other)),
+            (launches, Some(CallKind::Launch)),
+            (transfers, Some(CallKind::Transfer)),
+            (others, Some(CallKind::Other)),
             (not_recorded, None),
         ];
         for (names, expected) in table {
-            names.split_whitespace().for_each(|name| assert_eq!(Call::of(name), expected, "{name}"));
+            names.split_whitespace().for_each(|name| assert_eq!(CallKind::of(name), expected, "{name}"));
         }
     }
 }

@@ -106,7 +106,9 @@ impl Host {
     /// Returns the time by both clocks: the reading that took the least time of several.
     fn both_clocks(&self) -> (Instant, u64) {
         let read = || {
-            let (before, time, after) = (self.now(), Instant::now(), self.now());
+            let before = self.now();
+            let time = Instant::now();
+            let after = self.now();
             let took = after.saturating_sub(before);
             (took, (time, before + took / 2))
         };

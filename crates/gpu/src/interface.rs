@@ -64,7 +64,7 @@ pub struct Location {
     pub model: *const c_char,
 }
 
-/// A region.
+/// The definition of a region: a kernel, or a function of the runtime.
 #[repr(C)]
 pub struct Region {
     /// The name as the runtime has it. Mangled names are demangled by the host. UTF-8, without a final zero.

@@ -62,7 +62,7 @@ mod pending;
 mod regular;
 mod streams;
 
-pub use call::Call;
+pub use call::CallKind;
 pub use clock::DeviceClock;
 pub use host::{Device, ENV_GPU, Host};
 pub use interface::{Frame, Quality};
@@ -73,6 +73,13 @@ pub use regular::regularly;
 pub use streams::Stream;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Returns a UUID as NVML writes it.
+pub fn nvml_uuid(uuid: &[u8; 16]) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let parts = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]].map(hex);
+    format!("GPU-{}", parts.join("-"))
+}
 
 /// Returns a number for a launch. It is unique in this process among those of one adapter, and not 0. Adapters of
 /// several runtimes in one process have different upper bits: `adapter` is the paradigm.
@@ -97,4 +104,13 @@ pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     // SAFETY: as above.
     unsafe { *errno = before };
     done.unwrap_or(otherwise)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn uuids_are_written_as_counters_have_them() {
+        let uuid = [0xa7, 5, 0x64, 0xcc, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+        assert_eq!(super::nvml_uuid(&uuid), "GPU-a70564cc-0102-0304-0506-0708090a0b0c");
+    }
 }

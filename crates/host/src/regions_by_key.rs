@@ -17,7 +17,7 @@ struct Entry {
 }
 
 struct Table {
-    /// 64 minus the logarithm of the number of entries.
+    /// 64 minus the base-2 logarithm of the number of entries.
     shift: u32,
     entries: Box<[Entry]>,
 }
@@ -26,7 +26,7 @@ pub struct RegionsByKey {
     /// The current table, null until the first region.
     table: AtomicPtr<Table>,
     /// The number of entries in use. The lock is held to insert.
-    inserting: Mutex<usize>,
+    used: Mutex<usize>,
 }
 
 impl Table {
@@ -74,7 +74,7 @@ impl Table {
 
 impl RegionsByKey {
     pub const fn new() -> RegionsByKey {
-        RegionsByKey { table: AtomicPtr::new(null_mut()), inserting: Mutex::new(0) }
+        RegionsByKey { table: AtomicPtr::new(null_mut()), used: Mutex::new(0) }
     }
 
     /// Returns the region of this key, or INVALID.
@@ -88,7 +88,7 @@ impl RegionsByKey {
 
     /// Returns the region of this key. If there is none, `define` gets the number of regions and returns a new one.
     pub fn get_or_define(&self, key: usize, define: impl FnOnce(usize) -> AnyHandle) -> AnyHandle {
-        let Ok(mut used) = self.inserting.lock() else { return INVALID };
+        let Ok(mut used) = self.used.lock() else { return INVALID };
         let known = self.get(key);
         if known != INVALID {
             return known;

@@ -34,7 +34,7 @@ pub enum Definition {
     Thread {
         /// The location, whose thread has ended.
         location: LocalLocation,
-        /// The kernel's number of the new thread.
+        /// The kernel's ID of the new thread.
         thread: u32,
     },
     /// The process' losses and clock errors in GPU records so far.
@@ -185,7 +185,7 @@ pub struct Location {
     pub name: String,
     /// The file name of the location's ring, in the log's directory.
     pub ring: String,
-    /// The kernel's number of the thread that made it; 0 if it is not known.
+    /// The kernel's ID of the thread that made it; 0 if it is not known.
     pub thread: u32,
 }
 

@@ -56,7 +56,9 @@ impl Filter {
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         let mut blocks = [Vec::new(), Vec::new()];
         // The open block, and whether its present rule excludes functions and applies to mangled names.
-        let (mut open, mut excludes, mut of_mangled) = (None, None, false);
+        let mut open = None;
+        let mut excludes = None;
+        let mut of_mangled = false;
         let mut last = 1;
         for (line, word) in words(text) {
             last = line;

@@ -63,7 +63,9 @@ fn without_return_type(function: &str) -> &str {
 
 /// Returns the positions of a separator outside of brackets, from left to right.
 pub fn outside_of_brackets(text: &str, separator: &str) -> Vec<usize> {
-    let (mut depth, mut at, mut places) = (0usize, 0, Vec::new());
+    let mut depth = 0usize;
+    let mut at = 0;
+    let mut places = Vec::new();
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at..];
         if depth == 0 && rest.starts_with(separator) {

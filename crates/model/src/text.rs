@@ -179,10 +179,10 @@ pub fn compact(names: &[&str]) -> String {
     listed(texts.iter(), SHOWN_MAX)
 }
 
-/// Joins the first `most` names, and adds the number of the others: `a, b and 3 more`.
-pub fn listed(names: impl ExactSizeIterator<Item = impl AsRef<str>>, most: usize) -> String {
-    let more = names.len().saturating_sub(most);
-    let named: Vec<String> = names.take(most).map(|name| name.as_ref().to_owned()).collect();
+/// Joins the first `limit` names, and adds the number of the others: `a, b and 3 more`.
+pub fn listed(names: impl ExactSizeIterator<Item = impl AsRef<str>>, limit: usize) -> String {
+    let more = names.len().saturating_sub(limit);
+    let named: Vec<String> = names.take(limit).map(|name| name.as_ref().to_owned()).collect();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{more}", named.join(", "))
 }

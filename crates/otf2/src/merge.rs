@@ -88,7 +88,9 @@ impl Stream<'_> {
         definitions: &Definitions,
         handler: &mut H,
     ) -> Flow {
-        let (location, time, region) = (self.location, event.time, RegionRef(event.number));
+        let location = self.location;
+        let time = event.time;
+        let region = RegionRef(event.number);
         match event.kind {
             Kind::Enter => self.nest.enter(time, region, None, handler),
             Kind::EnterWith => {
@@ -138,7 +140,6 @@ pub(crate) enum Fault {
     Unreadable(Otf2Error),
 }
 
-/// The result of a merge.
 #[derive(Default)]
 pub(crate) struct Merged {
     pub delivered: u64,

@@ -14,7 +14,6 @@ const BATCH: usize = 1 << 12;
 /// The maximum number of batches that wait to be handled.
 const WAITING_MAX: usize = 16;
 
-/// An event of a location.
 struct Event {
     location: LocationRef,
     time: u64,

@@ -43,9 +43,9 @@ struct Layout {
     small: (u64, f64),
 }
 
-/// Lays out at most `most` frames with the most joules, each below its caller, and below each caller a box with the sum of the
+/// Lays out at most `limit` frames with the most joules, each below its caller, and below each caller a box with the sum of the
 /// others.
-fn layout(tree: &Tree, most: usize) -> Layout {
+fn layout(tree: &Tree, limit: usize) -> Layout {
     let mut layout = Layout::default();
     let known = |dynamic: f64| tree.idle_dynamic.map(|_| dynamic);
     let whole = tree.joules();
@@ -57,7 +57,7 @@ fn layout(tree: &Tree, most: usize) -> Layout {
     let mut shown = vec![false; called.len()];
     shown[ROOT as usize] = true;
     let (mut next, mut row) = (ROOT, 0);
-    for _ in 0..most {
+    for _ in 0..limit {
         let below = called[next as usize].iter().filter(|frame| is_wide(tree.sum(**frame).joules));
         if row + 1 < ROWS_MAX {
             largest.extend(below.map(|frame| (Joules(tree.sum(*frame).joules), Reverse(*frame), row + 1)));

@@ -131,10 +131,10 @@ fn locations_of_several(views: &[&View]) -> HashSet<(u32, u32)> {
 
 /// Returns the largest devices, and all others in descending order of their joules. The largest ones are in the order of the
 /// summary, but devices of the same kind in the order of their numbers.
-pub fn largest(summary: &Summary, most: usize) -> (Vec<&Device>, Vec<&Device>) {
+pub fn largest(summary: &Summary, limit: usize) -> (Vec<&Device>, Vec<&Device>) {
     let mut by_joules: Vec<(usize, &Device)> = summary.devices.iter().enumerate().collect();
     largest_first(&mut by_joules, |(_, device)| device.total_joules);
-    let others = by_joules.split_off(most.min(by_joules.len()));
+    let others = by_joules.split_off(limit.min(by_joules.len()));
     // A device has the position of the first device of its kind on its node.
     fn kind(device: &Device) -> (&str, &str) {
         (&device.node, device.name.trim_end_matches(|c: char| c.is_ascii_digit()))

@@ -68,13 +68,13 @@ pub struct Spreads<'a> {
     pub others: (usize, f64),
 }
 
-pub fn functions<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
-    spreads(summary, views, most, summary.names.len(), |path| summary.paths.name[path as usize])
+pub fn functions<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], limit: usize) -> Spreads<'a> {
+    spreads(summary, views, limit, summary.names.len(), |path| summary.paths.name[path as usize])
 }
 
 /// Returns the spreads of the call paths with the most joules.
-pub fn callpaths<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
-    spreads(summary, views, most, summary.paths.len(), |path| path)
+pub fn callpaths<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], limit: usize) -> Spreads<'a> {
+    spreads(summary, views, limit, summary.paths.len(), |path| path)
 }
 
 /// Whether dynamic joules are compared, which is so if all devices have them.
@@ -126,7 +126,7 @@ pub fn spread_of(joules: Vec<(Rank<'_>, f64)>, is_rank: impl Fn(u32) -> bool) ->
 fn spreads<'a>(
     summary: &'a Summary,
     views: &[(&'a Device, &'a View)],
-    most: usize,
+    limit: usize,
     keys: usize,
     key: impl Fn(u32) -> u32,
 ) -> Spreads<'a> {
@@ -137,7 +137,7 @@ fn spreads<'a>(
     }
     let mut largest: Vec<(u32, f64)> = (0..).zip(sums).filter_map(|(what, sum)| Some((what, sum?))).collect();
     largest_first(&mut largest, |(_, joules)| *joules);
-    let others = largest.split_off(most.min(largest.len()));
+    let others = largest.split_off(limit.min(largest.len()));
     let mut places: Vec<Option<usize>> = vec![None; keys];
     largest.iter().enumerate().for_each(|(at, (what, _))| places[*what as usize] = Some(at));
     let mut shown: Vec<Sums> = largest.iter().map(|_| Sums::default()).collect();
@@ -201,7 +201,9 @@ impl<'a> Sums<'a> {
         by_joules.sort_by(|a, b| a.1.total_cmp(&b.1));
         let ranks = by_joules.len();
         let joules = |at: usize| by_joules.get(at.min(ranks.saturating_sub(1))).map_or(0.0, |row| row.1);
-        let (low, middle, high) = (joules(ranks / 4), joules(ranks / 2), joules(3 * ranks / 4));
+        let low = joules(ranks / 4);
+        let middle = joules(ranks / 2);
+        let high = joules(3 * ranks / 4);
         let width = (high - low).max(ALIKE_DIFFERENCE_MAX * middle);
         let distance = |joules: f64| (low - joules).max(joules - high);
         let is_far = |joules: f64| ranks >= RANKS_MIN && distance(joules) > FAR_RATIO_MIN * width;

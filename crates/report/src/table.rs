@@ -72,7 +72,7 @@ impl Table {
     /// Writes the table. In JSON, the fields of `head` come before the rows.
     ///
     /// # Errors
-    /// It cannot be written, or this build has no Parquet.
+    /// Fails if the table cannot be written, or this build has no Parquet.
     pub fn write(&self, form: TableForm, head: Map<String, Value>, out: &mut dyn Write) -> io::Result<()> {
         match form {
             TableForm::Csv => self.write_csv(out),

@@ -76,7 +76,10 @@ fn attributor_of(config: Config, main: &str, joules: impl Fn(u64) -> u64) -> Att
             paradigm: 0,
         })
     };
-    let (main, work, send, odd) = (region(main), region("work"), region("MPI_Send"), region(HOSTILE));
+    let main = region(main);
+    let work = region("work");
+    let send = region("MPI_Send");
+    let odd = region(HOSTILE);
     // Events in time order: the region that is entered, or `None` for a leave.
     let mut events =
         [(1000, Some(main)), (2000, Some(work)), (5000, None), (5000, Some(send)), (6000, Some(odd))]

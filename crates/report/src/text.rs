@@ -795,13 +795,13 @@ pub fn most_of(whole: Whole, view: &View) -> String {
 fn large<'a, T>(
     rows: impl Iterator<Item = &'a T>,
     whole: f64,
-    most: usize,
+    limit: usize,
     (of_row, is_kept): (impl Fn(&T) -> (f64, f64), impl Fn(&T) -> bool),
 ) -> (Vec<&'a T>, (usize, f64)) {
     let rows: Vec<&T> = rows.collect();
-    let is_large = |row: &T| most > ROWS || of_row(row).1 >= PART_MIN * whole;
-    let all_are_small = !rows.iter().take(most).any(|row| is_large(row));
-    let is_shown = |at: usize, row: &T| (at < most && (all_are_small || is_large(row))) || is_kept(row);
+    let is_large = |row: &T| limit > ROWS || of_row(row).1 >= PART_MIN * whole;
+    let all_are_small = !rows.iter().take(limit).any(|row| is_large(row));
+    let is_shown = |at: usize, row: &T| (at < limit && (all_are_small || is_large(row))) || is_kept(row);
     let (mut shown, mut others) = (Vec::new(), (0, 0.0));
     for (at, row) in rows.into_iter().enumerate() {
         match is_shown(at, row) {

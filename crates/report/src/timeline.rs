@@ -363,20 +363,17 @@ mod tests {
     use super::*;
 
     fn call(joules: f64, start: f64) -> RegionCall {
-        let (node, rank, thread, device, view) = (0, 0, 0, 1, 2);
-        let (exclusive_joules, resolved_joules) = (0.0, 0.0);
-        let inclusive_joules = joules;
         RegionCall {
-            node,
-            rank,
-            thread,
-            device,
-            view,
+            node: 0,
+            rank: 0,
+            thread: 0,
+            device: 1,
+            view: 2,
             start,
             seconds: 1.0,
-            exclusive_joules,
-            inclusive_joules,
-            resolved_joules,
+            exclusive_joules: 0.0,
+            inclusive_joules: joules,
+            resolved_joules: 0.0,
             dynamic_joules: None,
             calls: Some(1),
         }

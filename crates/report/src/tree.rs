@@ -102,7 +102,9 @@ impl<'a> Frames<'a> {
         views: impl Iterator<Item = (&'b Device, &'b View)>,
     ) -> Tree<'a> {
         let mut sums = vec![Sum::default(); self.frames.len()];
-        let (mut idle, mut lost, mut is_of_kernels) = (0.0, 0.0, false);
+        let mut idle = 0.0;
+        let mut lost = 0.0;
+        let mut is_of_kernels = false;
         let mut idle_dynamic = Some(0.0);
         for (device, view) in views {
             let whole = match view.is_active() {

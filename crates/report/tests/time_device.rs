@@ -1,4 +1,4 @@
-//! Time, attributed like a counter: rows of a summary against timelines whose seconds are known.
+//! Attributes time like a counter, and compares the rows of the summary with timelines whose seconds are known.
 
 use ampere_attribution::LocationIndex;
 use ampere_figures::losses::Losses;

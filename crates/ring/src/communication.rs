@@ -226,7 +226,9 @@ pub(crate) fn decode_whole(records: &[Record]) -> Option<Communication> {
 #[inline]
 fn short_message(records: &[Record]) -> Option<Communication> {
     let [head, payload, ..] = records else { return None };
-    let (peer, communicator, tag) = (payload.argument(), head.argument(), head.communication_bits().into());
+    let peer = payload.argument();
+    let communicator = head.argument();
+    let tag = head.communication_bits().into();
     let message = Message { peer, communicator, tag, bytes: payload.word0 & u64::from(u32::MAX) };
     let request = payload.word0 >> 32;
     Some(match head.communication_event() ^ SHORT_EVENT {
@@ -278,7 +280,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     pub fn any_communication() -> impl Strategy<Value = Communication> {
-        let number = |most: u64| prop_oneof![0..=most, Just(most), most..=most + 1, any::<u64>()];
+        let number = |limit: u64| prop_oneof![0..=limit, Just(limit), limit..=limit + 1, any::<u64>()];
         let payload = (number(u32::MAX.into()), number(u16::MAX.into()).prop_map(|number| number as u32));
         let payloads = [payload.clone(), payload.clone(), payload];
         (1u8..=18, any::<u32>(), payloads).prop_map(|(event, first, payloads)| {

@@ -79,7 +79,7 @@ enum Incomplete {
     Sample(Timestamp, u32),
     /// The timestamp and the argument of a CPU time whose value is missing.
     CpuTime(Timestamp, u32),
-    /// The timestamp and the event's number of a count whose value is missing.
+    /// The timestamp and the event, by number, of a count whose value is missing.
     Counts(Timestamp, u32),
     Group(Group),
     Communication(Partial),

@@ -117,7 +117,7 @@ impl LogWriter {
         self.append_encoded(|buffer| codec::encode(definition, buffer))
     }
 
-    /// Writes a region, whose texts may be any bytes. Does not allocate, unless they are longer than the buffer: Score-P defines
+    /// Writes a region, whose texts may be arbitrary bytes. Does not allocate, unless they are longer than the buffer: Score-P defines
     /// regions in signal handlers.
     pub fn append_region(&mut self, region: &Region<impl AsRef<[u8]>>) -> bool {
         self.append_encoded(|buffer| codec::encode_region(region, buffer))
@@ -208,7 +208,7 @@ pub type CopyLog = Box<dyn FnMut(u64, &[u8]) -> bool + Send>;
 /// The file of a [`LogReader`].
 enum ReadFile {
     Open(OwnedFd),
-    /// It is opened for each read, so that no descriptor is held in between.
+    /// The file is opened for each read, so that no descriptor is held in between.
     ReopenedForReads,
     Closed,
 }

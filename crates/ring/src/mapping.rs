@@ -177,7 +177,9 @@ mod tests {
     #[test]
     fn without_fallocate_every_byte_is_written() {
         let place = tempfile::tempdir().unwrap();
-        let (path, bytes, from) = (place.path().join("file"), 3 * 4096 + 17, 5);
+        let path = place.path().join("file");
+        let bytes = 3 * 4096 + 17;
+        let from = 5;
         std::fs::write(&path, vec![1; bytes]).unwrap();
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         write_zeros(&file.into(), from as u64, bytes as u64).unwrap();

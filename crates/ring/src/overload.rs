@@ -1,6 +1,6 @@
 //! What a writer does with calls when the collector cannot keep up, and what it asks about the session.
 
-/// The handling of calls when the collector cannot keep up.
+/// The policy that applies when the ring fills faster than the collector empties it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverloadPolicy {
     /// The calls are left out and counted.
@@ -17,7 +17,7 @@ pub enum OverloadPolicy {
 /// they must neither block nor allocate.
 #[derive(Clone, Copy)]
 pub struct SessionProbes {
-    /// Returns the ticks per second of the clock from which an event's timestamp is; 0 if they are not known.
+    /// Returns the tick rate, in Hz, of the clock that produced this timestamp; 0 if it is not known.
     pub ticks_per_second: fn(u64) -> u64,
     /// Whether the collector is alive and reads rings.
     pub collector_is_alive: fn() -> bool,

@@ -49,7 +49,7 @@ pub struct SampleWriter {
     session: Option<Session>,
     directory: PathBuf,
     devices: usize,
-    most: usize,
+    limit: usize,
     series: Vec<Series>,
     flushed: Instant,
     /// Whether existing series are those of a dead sampler and are continued.
@@ -57,13 +57,13 @@ pub struct SampleWriter {
 }
 
 impl SampleWriter {
-    /// Returns a writer for a session's directory. `most` is [`SAMPLES_MAX`], except in tests.
-    pub fn new(directory: &Path, devices: usize, most: usize) -> SampleWriter {
+    /// Returns a writer for a session's directory. `limit` is [`SAMPLES_MAX`], except in tests.
+    pub fn new(directory: &Path, devices: usize, limit: usize) -> SampleWriter {
         SampleWriter {
             session: Session::open(directory).ok(),
             directory: directory.to_owned(),
             devices,
-            most,
+            limit,
             series: Vec::new(),
             flushed: Instant::now(),
             continues: false,
@@ -101,7 +101,7 @@ impl SampleWriter {
             self.series = (0..self.devices).map(make).collect();
         }
         for series in &mut self.series {
-            series.flush(now, self.most);
+            series.flush(now, self.limit);
         }
     }
 }
@@ -147,7 +147,7 @@ impl Series {
         self.latest = sample;
     }
 
-    fn flush(&mut self, until: u64, most: usize) {
+    fn flush(&mut self, until: u64, limit: usize) {
         let Some(file) = &self.file else { return };
         let at = HEADER_BYTES + self.written * SAMPLE_BYTES;
         // The samples are written first, because the header states that they are in the file.
@@ -158,7 +158,7 @@ impl Series {
         }
         self.written += self.pending.len() / SAMPLE_BYTES;
         self.pending.clear();
-        if self.written >= most && self.thin(until).is_none() {
+        if self.written >= limit && self.thin(until).is_none() {
             self.file = None;
         }
     }

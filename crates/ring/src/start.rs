@@ -16,9 +16,9 @@ const LOCK_MARGIN: Duration = Duration::from_secs(2);
 /// The task of a collector.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// It measures a run.
+    /// Measures a run.
     Everything,
-    /// It samples the counters for the metric plugin.
+    /// Samples the counters for the metric plugin.
     CountersOnly,
 }
 

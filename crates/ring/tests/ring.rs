@@ -144,7 +144,10 @@ proptest! {
     ) {
         let (_dir, producer, mut consumer) = ring(4096);
         let mut writer = EventWriter::new(producer);
-        let (mut stack, mut calls, mut clock, mut seen) = (Vec::new(), 0u64, 0u64, Vec::new());
+        let mut stack = Vec::new();
+        let mut calls = 0u64;
+        let mut clock = 0u64;
+        let mut seen = Vec::new();
         for (deeper, count, read) in script {
             for _ in 0..count {
                 clock += 1;

@@ -216,8 +216,15 @@ impl CustomSource {
             }
         };
         let unit = draft.unit.ok_or_else(|| of_this("it needs a unit, \"W\" or \"J\""))?;
-        let (scale, every, contains) = (draft.scale, draft.every, draft.contains.unwrap_or_default());
-        let read = CustomSource { name, origin, pattern, unit, scale, every, contains };
+        let read = CustomSource {
+            name,
+            origin,
+            pattern,
+            unit,
+            scale: draft.scale,
+            every: draft.every,
+            contains: draft.contains.unwrap_or_default(),
+        };
         match read.why_unusable(before) {
             Some(why) => Err(source.error(at, format!("source {:?}: {why}", read.name))),
             None => Ok(read),

@@ -35,7 +35,7 @@ pub enum IfWrong {
     /// `ampere run` refuses it. The collector ignores it, with a note, because under Score-P alone the program is already
     /// running.
     RefusedByRun,
-    /// It is ignored, with a note.
+    /// The value is ignored, with a note.
     LeftOut,
 }
 

@@ -289,10 +289,17 @@ impl Events {
     pub(crate) fn open(options: &Options, cpus: &[u32]) -> Result<Events, StacksError> {
         let attributes = known_attributes(attributes(options));
         let other_files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-        let (of_cpus, rings, sampled) = (Vec::new(), Vec::new(), HashMap::new());
         let parts: Vec<EventPart> = options.events.iter().flat_map(|event| event.parts.clone()).collect();
         let totals = Arc::new(Mutex::new(GroupTotals::new(parts.len())));
-        let mut events = Events { of_cpus, rings, attributes, sampled, other_files, parts, totals };
+        let mut events = Events {
+            of_cpus: Vec::new(),
+            rings: Vec::new(),
+            attributes,
+            sampled: HashMap::new(),
+            other_files,
+            parts,
+            totals,
+        };
         if cpus.len() > events.files_max() / 2 {
             return Err(StacksError::CpuFiles { needed: cpus.len() });
         }
@@ -554,7 +561,7 @@ impl Events {
 /// Returns the CPU time of all threads of a process, including those that have ended, in nanoseconds; `None` after the process
 /// has ended and its parent has waited for it.
 pub fn cpu_of_process(process: u32) -> Option<u64> {
-    // The kernel's number for the clock of a process' scheduled time (`CPUCLOCK_SCHED`).
+    // The kernel's ID of the clock of a process' scheduled time (`CPUCLOCK_SCHED`).
     let clock = !(process as libc::clockid_t) << 3 | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes to `time`, which outlives the call.

@@ -114,7 +114,9 @@ impl Files {
                 let view = *self.views.entry(process).or_insert_with(|| mount_namespace(process));
                 let key = (view, path.to_vec(), mapped.build_id.to_vec(), mapped.identity);
                 let about = *self.seen.entry(key).or_insert_with_key(|(_, path, id, inode)| {
-                    let (path, id, inode) = (PathBuf::from(OsStr::from_bytes(path)), id.clone(), *inode);
+                    let path = PathBuf::from(OsStr::from_bytes(path));
+                    let id = id.clone();
+                    let inode = *inode;
                     foreign::in_time(move || FileStatus::of(process, &path, &id, inode)).unwrap_or_default()
                 });
                 Content::of(about, mapped.build_id, mapped_at)
@@ -127,7 +129,9 @@ impl Files {
         }
         // The kernel's list of mappings has no build ids.
         let known = (is_file && mapped_at.is_none()).then(|| {
-            let (path, content, address) = (at.to_owned(), key.0.clone(), mapped.start);
+            let path = at.to_owned();
+            let content = key.0.clone();
+            let address = mapped.start;
             let id = foreign::in_time(move || {
                 let wanted = MappedFile { path: &path, content: &content, process, address, mapped_at };
                 build_id(&Source::find(&wanted)?.reader()?)
@@ -380,7 +384,9 @@ impl File {
             return;
         }
         self.is_read = true;
-        let (at, content, mapped_at) = (self.at.clone(), self.content.clone(), self.mapped_at);
+        let at = self.at.clone();
+        let content = self.content.clone();
+        let mapped_at = self.mapped_at;
         let (path, left) = (self.path.clone(), *room);
         let read = move || {
             let source = match &*path {

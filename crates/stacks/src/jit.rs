@@ -17,7 +17,7 @@ use crate::functions::{Function, FunctionId, Functions, Role};
 const BYTES_MAX: u64 = 64 << 20;
 /// The number of bytes that are read at a time.
 const STEP_MAX: u64 = 8 << 20;
-/// The maximum number of functions in the maps of all processes; further ones have no name.
+/// The maximum number of functions in the maps of all processes; any beyond this have no name.
 const FUNCTIONS_MAX: usize = 1 << 18;
 /// Only this many bytes of a line are used.
 const LINE_BYTES_MAX: usize = 1 << 10;

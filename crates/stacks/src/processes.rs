@@ -379,7 +379,9 @@ impl Processes {
         let Process { mappings, is_stale, root, has_samples, .. } =
             self.by_number.get(&parent).unwrap_or(&unknown);
         let (mappings, threads) = (mappings.clone(), [thread].into());
-        let (root, is_stale, has_samples) = (*root, *is_stale, *has_samples);
+        let root = *root;
+        let is_stale = *is_stale;
+        let has_samples = *has_samples;
         if let Some(entry) = self.entry(process) {
             *entry = Process { mappings, threads, root, has_samples, is_stale, ..Process::default() };
         }

@@ -60,11 +60,11 @@ pub(crate) struct Mapped<'a> {
 /// The state of a thread after a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchedTo {
-    /// It runs on a CPU.
+    /// The thread runs on a CPU.
     Running,
-    /// It waits for a CPU, because another thread runs there.
+    /// The thread waits for a CPU, because another thread runs there.
     Runnable,
-    /// It waits for something other than a CPU.
+    /// The thread waits for something other than a CPU.
     Waiting,
 }
 
@@ -209,7 +209,9 @@ fn sample(mut reader: Reader, has_counts: bool) -> Option<Record> {
 fn mapped(mut reader: Reader, has_build_id: Option<bool>) -> Option<Record> {
     let process = reader.u32()?;
     reader.u32()?;
-    let (start, length, offset) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let start = reader.u64()?;
+    let length = reader.u64()?;
+    let offset = reader.u64()?;
     let (mut identity, mut build_id) = ([0; 2], &[][..]);
     if let Some(has_build_id) = has_build_id {
         let mut of_file = Reader(reader.bytes(24)?);

@@ -48,11 +48,12 @@ struct KnownPart {
     fetched: u64,
     /// The last part that completed a stack, or else the last one that was read.
     part: Part,
+    /// Whether `part` has completed a stack.
     is_whole: bool,
 }
 
 impl LaterParts {
-    /// Must be called before further samples are processed.
+    /// Starts a new fetch. Must be called before its samples are processed.
     pub(crate) fn fetch(&mut self) {
         self.fetched += 1;
         self.reread = 0;

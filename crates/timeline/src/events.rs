@@ -72,7 +72,9 @@ mod tests {
 
     #[test]
     fn counts_are_added_by_the_names_of_events_and_hostile_ones_are_left_out() {
-        let (one, other, path) = (LocationIndex(1), LocationIndex(2), NodeIndex(3));
+        let one = LocationIndex(1);
+        let other = LocationIndex(2);
+        let path = NodeIndex(3);
         let mut counts = EventCounts::default();
         counts.set_events(one, "instructions,cycles");
         counts.set_events(other, "cycles");

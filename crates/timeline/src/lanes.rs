@@ -183,7 +183,9 @@ impl Lane {
 
     /// Returns what ran from the end of the last step to `time`.
     fn since_last(&mut self, engine: &Engine, location: LocationIndex, time: u64, covered: u64) -> Step {
-        let (mut parts, known, mut at) = (Vec::new(), &mut self.ticks, 0);
+        let mut parts = Vec::new();
+        let known = &mut self.ticks;
+        let mut at = 0;
         engine.each_time_until(location, time, |region, _, ticks| {
             if known.len() == at {
                 known.push(0);

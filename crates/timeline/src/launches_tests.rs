@@ -280,7 +280,9 @@ fn run_of(
     let mut machine = Machine::new(3, when);
     let (threads, streams) = (machine.threads.clone(), machine.streams);
     threads.iter().for_each(|thread| machine.enter(*thread, 1, "main", 0));
-    let (mut now, mut free_at, mut late) = (10, [0u64; 2], Vec::new());
+    let mut now = 10;
+    let mut free_at = [0u64; 2];
+    let mut late = Vec::new();
     machine.read(0, 0);
     for (at, (thread, function, delay, stream, kernel, wait, runs)) in launches.iter().copied().enumerate() {
         now += 4 + delay;

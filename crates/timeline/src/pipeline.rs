@@ -982,7 +982,9 @@ mod tests {
         pipeline.stream_of(threads[0][0]).enter(0, program, 1);
         threads.iter().for_each(|[_, samples]| pipeline.stream_of(*samples).enter(0, program, 0));
         let view = pipeline.attributor.devices[0].view(ViewKind::Ranks);
-        let (mut depths, mut time, mut sampled) = ([[1, 1], [0, 1]], 0, 0);
+        let mut depths = [[1, 1], [0, 1]];
+        let mut time = 0;
+        let mut sampled = 0;
         for (wait, thread, is_sample, what) in events {
             time += wait;
             while sampled < time {

@@ -62,7 +62,9 @@ pub(crate) enum Sameness {
 /// Compares the values of two counters. Equal values, or values between two of the other counter's, show that they are the same
 /// counter.
 pub(crate) fn sameness(one: &[(Timestamp, u64)], other: &[(Timestamp, u64)], has_ended: bool) -> Sameness {
-    let (mut equal, mut between, mut against) = (0, 0, 0);
+    let mut equal = 0;
+    let mut between = 0;
+    let mut against = 0;
     for (time, value) in other.iter().skip(1) {
         if is_near(one, *time, *value) {
             equal += 1;
@@ -100,7 +102,10 @@ fn is_near(of: &[(Timestamp, u64)], time: Timestamp, value: u64) -> bool {
 /// Compares the values of two counters if nothing else shows that they may be one. Two devices do not have the same values while
 /// their power varies.
 pub(crate) fn sameness_by_values(one: &FirstReadings, other: &FirstReadings, has_ended: bool) -> Sameness {
-    let (mut equal, mut unequal, mut varying, mut rise) = (0, 0, 0, 0.0);
+    let mut equal = 0;
+    let mut unequal = 0;
+    let mut varying = 0;
+    let mut rise = 0.0;
     for pair in other.values.windows(2) {
         let [(_, before), (time, value)] = [pair[0], pair[1]];
         let increment = match other.are_bits {

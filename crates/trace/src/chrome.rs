@@ -71,10 +71,10 @@ pub struct Curve {
     pub name: String,
 }
 
-/// A power.
+/// A power, as one figure or in two parts.
 #[derive(Clone, Copy, Debug)]
 pub enum Watts {
-    /// It is not known which part is static.
+    /// The whole power; which part is static is not known.
     All(f64),
     /// The power that the device draws without the job, and what is above it.
     Parts([f64; 2]),
@@ -155,7 +155,9 @@ impl EventFormat for Chrome {
     }
 
     fn power(&mut self, curve: &Curve, time: u64, watts: Watts, out: &mut dyn Write) -> io::Result<()> {
-        let (at, process, name) = (Microseconds(time), curve.process, json!(curve.name));
+        let at = Microseconds(time);
+        let process = curve.process;
+        let name = json!(curve.name);
         let parts = match watts {
             Watts::All(watts) => format!(r#""W":{watts:.3}"#),
             Watts::Parts([fixed, more]) => format!(r#""static W":{fixed:.3},"dynamic W":{more:.3}"#),

@@ -79,7 +79,9 @@ pub fn is_incomplete(definitions: &Definitions) -> bool {
 
 fn pci(properties: &[Property]) -> Option<String> {
     let number = |name| text(properties, name)?.trim().parse::<u32>().ok();
-    let (domain, bus, device) = (number(PCI[0]).unwrap_or(0), number(PCI[1])?, number(PCI[2]).unwrap_or(0));
+    let domain = number(PCI[0]).unwrap_or(0);
+    let bus = number(PCI[1])?;
+    let device = number(PCI[2]).unwrap_or(0);
     let function = number(PCI_FUNCTION).unwrap_or(0);
     Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
 }

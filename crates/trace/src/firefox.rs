@@ -202,14 +202,15 @@ impl Profiler {
             let info = &attributor.devices[recorded.device].info;
             Power { node: info.node.clone(), name: info.name.clone(), joules: recorded.power }
         });
-        let rest = std::mem::take(&mut self.rest).into_iter().map(|(node, samples)| {
-            let process = "power".to_owned();
-            Thread { node, process, name: "not of a rank".to_owned(), samples }
+        let rest = std::mem::take(&mut self.rest).into_iter().map(|(node, samples)| Thread {
+            node,
+            process: "power".to_owned(),
+            name: "not of a rank".to_owned(),
+            samples,
         });
         let of_locations = std::mem::take(&mut self.samples).into_iter().map(|(at, samples)| {
             let info = &attributor.locations[at];
-            let (node, process, name) = (info.node.clone(), info.group.clone(), info.name.clone());
-            Thread { node, process, name, samples }
+            Thread { node: info.node.clone(), process: info.group.clone(), name: info.name.clone(), samples }
         });
         Recorded {
             powers: powers.collect(),

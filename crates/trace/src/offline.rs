@@ -107,7 +107,7 @@ const PASSES_MAX: usize = 4;
 /// thread.
 const WAITING_MAX: usize = 1 << 22;
 
-/// The options of an attribution.
+/// How a trace is attributed.
 pub struct AttributionOptions<'a> {
     /// The settings, which name devices.
     pub config: &'a Config,

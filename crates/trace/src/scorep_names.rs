@@ -7,7 +7,7 @@ pub fn region_type_of(wanted: RegionRole) -> u8 {
     (0..=u8::MAX).find(|kind| role(*kind) == wanted).unwrap_or(u8::MAX)
 }
 
-/// Returns Score-P's number of a paradigm.
+/// Returns Score-P's constant for a paradigm.
 pub fn paradigm_of(wanted: ParadigmType) -> u8 {
     (0..=u8::MAX).find(|kind| paradigm(*kind) == wanted).unwrap_or(u8::MAX)
 }
@@ -57,7 +57,7 @@ pub fn role(kind: u8) -> RegionRole {
     }
 }
 
-/// Returns OTF2's number for a paradigm of Score-P.
+/// Returns OTF2's constant for a paradigm of Score-P.
 pub fn paradigm(kind: u8) -> ParadigmType {
     match i32::from(kind) {
         scorep_paradigm::MEASUREMENT => ParadigmType::MeasurementSystem,
@@ -91,12 +91,12 @@ pub fn collective_operation(kind: u32) -> Option<CollectiveOp> {
     })
 }
 
-/// Returns Score-P's number of a collective operation; `None` if it has none.
+/// Returns Score-P's constant for a collective operation; `None` if it has none.
 pub fn number_of_collective(wanted: CollectiveOp) -> Option<u32> {
     (0..=u8::MAX.into()).find(|kind| collective_operation(*kind) == Some(wanted))
 }
 
-/// Returns Score-P's number of a root; `None` if the root's rank is too large.
+/// Returns Score-P's number for a root; `None` if the root's rank is too large.
 pub fn number_of_root(root: Root) -> Option<i32> {
     Some(match root {
         Root::None => scorep_root::NONE,

@@ -18,16 +18,16 @@ impl Share {
     }
 }
 
-/// Divides a trace's nodes into at least one and at most `most` shares with similar numbers of events. The result is
+/// Divides a trace's nodes into at least one and at most `limit` shares with similar numbers of events. The result is
 /// deterministic.
 ///
 /// # Errors
 /// The file is not a trace.
-pub fn shares_of(trace: &Path, most: usize) -> anyhow::Result<Vec<Share>> {
-    Ok(split(Trace::open(trace)?.definitions(), most))
+pub fn shares_of(trace: &Path, limit: usize) -> anyhow::Result<Vec<Share>> {
+    Ok(split(Trace::open(trace)?.definitions(), limit))
 }
 
-pub(crate) fn split(definitions: &Definitions, most: usize) -> Vec<Share> {
+pub(crate) fn split(definitions: &Definitions, limit: usize) -> Vec<Share> {
     let mut together = Together::default();
     for (reference, location) in definitions.locations.iter() {
         let own = together.add(node_of(definitions, reference), location.events);
@@ -53,7 +53,7 @@ pub(crate) fn split(definitions: &Definitions, most: usize) -> Vec<Share> {
         together.unite(own, about);
     }
     let mut all = together.by_events();
-    let count = most.min(all.len()).max(1);
+    let count = limit.min(all.len()).max(1);
     let mut shares = vec![(0u64, BTreeSet::new()); count];
     for (events, nodes) in all.drain(..) {
         if let Some((sum, share)) = shares.iter_mut().min_by_key(|(sum, _)| *sum) {

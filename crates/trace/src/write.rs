@@ -207,8 +207,13 @@ impl SampledMetric {
             exponent: metric.exponent,
             unit: metric.unit.clone(),
         };
-        let (node, evidence, traits) = (metric.node.clone(), metric.evidence.clone(), metric.traits.clone());
-        SampledMetric { node, member, evidence, traits, which: metric.recorded.recorder.clone() }
+        SampledMetric {
+            node: metric.node.clone(),
+            member,
+            evidence: metric.evidence.clone(),
+            traits: metric.traits.clone(),
+            which: metric.recorded.recorder.clone(),
+        }
     }
 
     /// Converts a sample's 64 bits to the value in the trace.

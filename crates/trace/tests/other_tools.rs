@@ -359,7 +359,9 @@ fn sockets_of_amd_smi_are_processors() {
 /// The tiles of a card of Level Zero, by their names and by their places.
 #[test]
 fn tiles_are_parts_of_their_card() {
-    let (card, first, second) = (counter(200.0), counter(90.0), counter(80.0));
+    let card = counter(200.0);
+    let first = counter(90.0);
+    let second = counter(80.0);
     for names in [
         ["zes:::energy:device=0", "zes:::energy:device=0:subdevice=0", "zes:::energy:device=0:subdevice=1"],
         ["level_zero card 0 energy", "level_zero card 0 tile 0 energy", "level_zero card 0 tile 1 energy"],
@@ -433,7 +435,9 @@ fn numbers_from_one_are_those_from_zero() {
 /// In LIKWID's names, a package has none.
 #[test]
 fn the_package_of_likwid_contains_its_cores() {
-    let (package, cores, memory) = (counter(100.0), counter(60.0), counter(20.0));
+    let package = counter(100.0);
+    let cores = counter(60.0);
+    let memory = counter(20.0);
     let summary = of_node(&[
         ("Energy [J]", "", &package),
         ("Power [W]", "", &|_| 100.0),

@@ -1,4 +1,4 @@
-//! Sends HTTP requests of any bytes, in parts over one connection.
+//! Sends HTTP requests of arbitrary bytes, in parts over one connection.
 
 use crate::scratch::directory;
 use ampere_collector::serving::latest::Latest;

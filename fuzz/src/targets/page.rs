@@ -1,4 +1,4 @@
-//! Uses a session's page in which any bytes are changed before and while it is open.
+//! Uses a session's page in which arbitrary bytes are changed before and while it is open.
 
 use crate::bytes::Bytes;
 use crate::scratch::{assert_is_line, directory};

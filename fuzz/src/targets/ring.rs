@@ -8,8 +8,8 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 /// Offsets in the file: of the write position, of the read position, and of the first record.
-const WRITE: u64 = 128;
-const READ: u64 = 256;
+pub const WRITE: u64 = 128;
+pub const READ: u64 = 256;
 const RECORDS: u64 = 4096;
 
 /// Returns the header of a valid ring.
@@ -45,7 +45,9 @@ pub fn run(data: &[u8]) {
         Err(error) => return assert_is_line(&error.to_string()),
     };
     let mut nesting = Nesting::default();
-    let (mut batch, mut taken, mut write) = (Vec::new(), 0u64, 0u64);
+    let mut batch = Vec::new();
+    let mut taken = 0u64;
+    let mut write = 0u64;
     for _ in 0..256 {
         if from.is_empty() {
             break;

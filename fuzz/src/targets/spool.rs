@@ -1,10 +1,10 @@
-//! Reads the files that a run has left on disk and in shared memory: records, logs and `run.json` with any bytes. They are read
-//! as for writing the trace, and by the whole of `ampere recover`.
+//! Reads the files that a run has left on disk and in shared memory: records, logs and `run.json` with arbitrary bytes. They
+//! are read in two ways: as when a trace is written, and by a full `ampere recover`.
 
 use crate::bytes::Bytes;
 use crate::nesting::Nesting;
 use crate::scratch::{assert_is_line, directory};
-use crate::targets::ring::header;
+use crate::targets::ring::{READ, WRITE, header};
 use ampere_collector::run_directory::files::MANIFEST;
 use ampere_collector::run_directory::manifest::Manifest;
 use ampere_collector::run_directory::recover::{Recovered, Traced, find, recover};
@@ -31,11 +31,12 @@ pub fn run(data: &[u8]) {
             damaged_pieces(rest);
             records(rest);
         }
+        // 1: on disk only; 2 and 3: also in shared memory.
         kind => drop(recover_run(&mut Bytes::new(rest), kind > 1)),
     }
 }
 
-/// Reads any bytes as the whole records file, or as the rest of one that begins with a valid piece.
+/// Reads arbitrary bytes as the whole records file, or as the rest of one that begins with a valid piece.
 fn damaged_pieces(data: &[u8]) {
     let directory = directory("spool");
     for before in [Vec::new(), piece("1.0", 0, &[0; 32])] {
@@ -54,7 +55,7 @@ fn damaged_pieces(data: &[u8]) {
     }
 }
 
-/// Reads any bytes as the records of one ring.
+/// Reads arbitrary bytes as the records of one ring.
 fn records(data: &[u8]) {
     let directory = directory("spool");
     std::fs::write(directory.join(RECORDS), piece("1.0", 0, data)).expect("room");
@@ -67,7 +68,7 @@ fn records(data: &[u8]) {
             Ok(())
         })
     });
-    assert!(matches!(read, Some(Ok(()))), "any bytes are records");
+    assert!(matches!(read, Some(Ok(()))), "arbitrary bytes are records");
     assert_eq!(count, data.len() / 16, "an incomplete last record is left out");
     nesting.finish();
 }
@@ -136,7 +137,7 @@ fn recover_run(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     summaries
 }
 
-/// Makes a `run.json` of any bytes, or one of a run with arbitrary numbers.
+/// Returns a `run.json` of arbitrary bytes, or one of a run with arbitrary numbers.
 fn manifest(from: &mut Bytes, session: &Path) -> Vec<u8> {
     let how = from.u8();
     if how == 255 {
@@ -208,8 +209,9 @@ fn part(from: &mut Bytes, spool: &Path, session: Option<&Path>) {
         Some(session) => {
             let (written, read) = (from.edge_u64(), from.edge_u64());
             let mut bytes = header(CAPACITY);
-            bytes[128..136].copy_from_slice(&written.to_le_bytes());
-            bytes[256..264].copy_from_slice(&read.to_le_bytes());
+            for (at, position) in [(WRITE as usize, written), (READ as usize, read)] {
+                bytes[at..at + 8].copy_from_slice(&position.to_le_bytes());
+            }
             let count = usize::from(from.u8()) % CAPACITY as usize;
             bytes.extend_from_slice(from.take(16 * count));
             bytes.resize((4096 + 16 * CAPACITY) as usize, 0);

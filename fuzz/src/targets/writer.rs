@@ -66,7 +66,9 @@ pub fn run(data: &[u8]) {
                 1 => writer.program_end(time),
                 2 => writer.sample(time, 0, from.u64()),
                 3..=8 => {
-                    let (peer, communicator, tag) = (from.u32(), from.u32(), from.u32());
+                    let peer = from.u32();
+                    let communicator = from.u32();
+                    let tag = from.u32();
                     let message = Message { peer, communicator, tag, bytes: from.u64() };
                     writer.communication(time, Communication::MpiIsend(message, from.u64()));
                 }

@@ -29,7 +29,10 @@ fn panels_have_a_place_a_unit_and_the_chosen_source() {
             let title = panel["title"].as_str().unwrap_or_default();
             assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{file}: {title}: its id is taken");
             let place = |side: &str| panel["gridPos"][side].as_u64().expect("a place");
-            let (x, y, w, h) = (place("x"), place("y"), place("w"), place("h"));
+            let x = place("x");
+            let y = place("y");
+            let w = place("w");
+            let h = place("h");
             assert!(x + w <= 24, "{file}: {title}: wider than the grid");
             for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
                 assert!(taken.insert(cell), "{file}: {title}: over another panel");

@@ -205,7 +205,9 @@ fn the_kernels_files_show_their_devices() {
         (AtomicBool::new(false), std::fs::File::options().write(true).open(&moving).expect("open"));
     let (found, late) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            let (begun, mut last, mut late) = (Instant::now(), Instant::now(), Duration::ZERO);
+            let begun = Instant::now();
+            let mut last = Instant::now();
+            let mut late = Duration::ZERO;
             while !over.load(Ordering::Relaxed) {
                 // On a busy machine, the counter changes late.
                 late += last.elapsed().saturating_sub(Duration::from_millis(10));

@@ -225,7 +225,9 @@ fn measure(count: usize, seconds: u64) -> (f64, f64, i64) {
     let nodes = Nodes::start(vec![Manner::Good; count], run.as_str().expect("an id"));
     nodes.announce(&place);
     until("each node has been asked", || nodes.answered.load(Ordering::Relaxed) >= count as u64);
-    let (begin, sent, begun) = (cost(pid), nodes.sent.load(Ordering::Relaxed), Instant::now());
+    let begin = cost(pid);
+    let sent = nodes.sent.load(Ordering::Relaxed);
+    let begun = Instant::now();
     std::thread::sleep(span);
     let cpu = used(begin, begun);
     let bytes = (nodes.sent.load(Ordering::Relaxed) - sent) as f64 / begun.elapsed().as_secs_f64();

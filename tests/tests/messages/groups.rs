@@ -40,7 +40,9 @@ fn collectives() -> Value {
             let [sent, received] = bytes;
             all.insert(format!("{what} [{ranks}] {sent} {received} on {rank}"), json!(count));
         };
-        let (world, both, turned) = ("0, 1, 2, 3, 4", "0, 1, 4, 3, 2", "4, 3, 2, 0, 1");
+        let world = "0, 1, 2, 3, 4";
+        let both = "0, 1, 4, 3, 2";
+        let turned = "4, 3, 2, 0, 1";
         expect("CREATE_HANDLE", world, [0, 0], 1);
         expect("CREATE_HANDLE", if is_first { "0, 1" } else { "4, 3, 2" }, [0, 0], 1);
         expect("CREATE_HANDLE", both, [0, 0], 2);

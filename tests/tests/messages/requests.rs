@@ -275,7 +275,7 @@ fn spawned_ranks_have_numbers_of_their_own() {
     assert!(!summary["run"]["notes"].to_string().contains("the trace lacks"), "{}", summary["run"]["notes"]);
 }
 
-/// It is not known in which of two spawned programs the processes of a communicator are. Its messages are left out and counted.
+/// Nothing shows to which of two spawned programs the processes of a communicator belong. Its messages are left out and counted.
 #[test]
 fn messages_with_ranks_that_cannot_be_told_apart_are_counted() {
     let compiler = "mpicc.openmpi";

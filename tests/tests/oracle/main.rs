@@ -6,10 +6,10 @@
 
 mod random;
 
-use ampere_tests::random::setting;
+use ampere_tests::random::{Random, setting};
 use ampere_tests::runs::{has_python_otf2, list, number, oracle, parse};
 use ampere_tests::{artifact, skip_unless};
-use random::{Generated, Random};
+use random::Generated;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -81,7 +81,7 @@ fn random_traces_give_the_figures_of_the_definition() {
 
 fn generate(seed: u64, directory: &Path) -> Generated {
     std::fs::create_dir(directory).expect("a directory");
-    let generated = random::write(&mut Random(seed), directory).expect("a trace");
+    let generated = random::write(&mut Random::new(seed), directory).expect("a trace");
     std::fs::write(directory.join("ampere.toml"), &generated.toml).expect("a file");
     std::fs::write(directory.join("oracle.json"), generated.json.to_string()).expect("a file");
     generated

@@ -1,5 +1,6 @@
 //! A small random trace with everything for which the definition has a rule, and the input for its attribution.
 
+use ampere_tests::random::Random;
 use otf2::{
     ArchiveWriter, Definitions, EventWriter, LocationGroup, LocationGroupRef, LocationGroupType, LocationRef,
     LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode, MetricOccurrence,
@@ -9,31 +10,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-
-/// SplitMix64, so that a trace is identified by its seed.
-pub struct Random(pub u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn one_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
 
 /// A counter of a node, its names in both configurations, and its consumers.
 struct Device {
@@ -105,7 +81,7 @@ const NAMES: [&str; 5] = ["main", "solve", "MPI_Send", "kernel<int, 4>(float*)",
 pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::Error> {
     let archive = ArchiveWriter::create(directory)?;
     let mut trace = Trace::new(random, archive);
-    let policy = random.of(&["time_sliced", "busy_only", "active"]);
+    let policy = *random.choose(&["time_sliced", "busy_only", "active"]);
     // CPU times may be in the trace whatever the policy is, and only some threads have them.
     trace.cpu_time = (policy == "active" || random.one_in(4)).then(|| trace.cpu_time_class());
     let mut devices = Vec::new();
@@ -115,7 +91,7 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
         let tree = trace.node(&name);
         let ranks: Vec<u32> = (rank..).take(1 + random.below(3) as usize).collect();
         rank += ranks.len() as u32;
-        let recorders = random.of(&[Recorders::Node, Recorders::Own, Recorders::Same]);
+        let recorders = *random.choose(&[Recorders::Node, Recorders::Own, Recorders::Same]);
         let mut groups = Vec::new();
         for rank in &ranks {
             let group = trace.group(tree, format!("MPI Rank {rank}"), LocationGroupType::Process);
@@ -175,7 +151,7 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
         if gpus == 0 || random.one_in(2) {
             use MetricMode::{AbsoluteLast, AbsoluteNext, AbsolutePoint, AccumulatedStart};
             let (instantaneous, configured) = (random.one_in(2), random.one_in(2));
-            let unit = random.of(if instantaneous { &POWERS } else { &ENERGIES });
+            let unit = *random.choose(if instantaneous { &POWERS } else { &ENERGIES });
             let modes = if instantaneous {
                 &[AbsoluteLast, AbsoluteNext, AbsolutePoint, AccumulatedStart]
             } else {
@@ -185,12 +161,12 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
                 name: format!("{name}-other"),
                 node: name.clone(),
                 metric: "anything at all".to_owned(),
-                scale: configured.then(|| random.of(&[1.0, 1e-9, 0.25, 1e6])),
+                scale: configured.then(|| *random.choose(&[1.0, 1e-9, 0.25, 1e6])),
                 unit: if configured { NO_UNIT } else { unit },
-                mode: random.of(modes),
+                mode: *random.choose(modes),
                 instantaneous,
                 kind_is_configured: configured || unit.0 == "#" || random.one_in(2),
-                value: random.of(&[MetricValueType::U64, MetricValueType::I64, MetricValueType::F64]),
+                value: *random.choose(&[MetricValueType::U64, MetricValueType::I64, MetricValueType::F64]),
                 recorder: None,
                 found: false,
                 ranks: ranks.iter().copied().filter(|_| !random.one_in(4)).collect(),
@@ -200,7 +176,8 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
         }
         trace.samples(random, tree, &devices, &name)?;
     }
-    let baselines: Vec<f64> = devices.iter().map(|_| random.of(&[0.0, 1e-3, 0.3, 20.0, 1e3, 1e6])).collect();
+    let baselines: Vec<f64> =
+        devices.iter().map(|_| *random.choose(&[0.0, 1e-3, 0.3, 20.0, 1e3, 1e6])).collect();
     trace.archive.finish(&trace.definitions)?;
     Ok(Generated { toml: toml(&devices, &baselines), json: json_of(&devices, &baselines), policy })
 }
@@ -219,14 +196,14 @@ struct Trace {
 impl Trace {
     fn new(random: &mut Random, archive: ArchiveWriter) -> Trace {
         let mut definitions = Definitions::default();
-        definitions.clock.timer_resolution = random.of(&[1000, 1_000_000, 1_000_000_000, 2_100_000_000]);
+        definitions.clock.timer_resolution = *random.choose(&[1000, 1_000_000, 1_000_000_000, 2_100_000_000]);
         for name in NAMES {
             let region =
                 otf2::Region { name: name.into(), canonical_name: name.into(), ..Default::default() };
             definitions.regions.push(region);
         }
-        let start = random.of(&[1000, 1_000_000_000, 1 << 53, (1 << 63) + 12345]);
-        let step = random.of(&[1, 3, 1000, 1_000_003]);
+        let start = *random.choose(&[1000, 1_000_000_000, 1 << 53, (1 << 63) + 12345]);
+        let step = *random.choose(&[1, 3, 1000, 1_000_003]);
         Trace { archive, definitions, next: 0, start, step, cpu_time: None }
     }
 
@@ -491,7 +468,7 @@ impl CpuTime {
     /// Writes a point at `time`: since the last one the thread ran all of the time, none of it, or a part.
     fn write(&mut self, random: &mut Random, time: u64, writer: &mut EventWriter) -> Result<(), otf2::Error> {
         let whole = (time - self.last) as f64 * self.nanoseconds_per_tick;
-        self.nanoseconds += (whole * random.of(&[0.0, 0.0, 1.0, 1.0, 0.37])) as u64;
+        self.nanoseconds += (whole * *random.choose(&[0.0, 0.0, 1.0, 1.0, 0.37])) as u64;
         self.last = time;
         writer.metric(time, self.class, &[MetricValue::U64(self.nanoseconds)])
     }
@@ -512,7 +489,7 @@ struct Sampled {
 impl Sampled {
     fn new(random: &mut Random, device: &Device, class: MetricClassRef, first: u64, last: u64) -> Sampled {
         // A counter does not start at 0: if the first rise were then faster than all later ones, the 0 might not be a reading.
-        let value = random.of(&[1, 17, 1 << 33, (1 << 62) + 1]);
+        let value = *random.choose(&[1, 17, 1 << 33, (1 << 62) + 1]);
         let value = if device.value == MetricValueType::F64 { value % (1 << 40) } else { value };
         Sampled {
             class,
@@ -522,7 +499,7 @@ impl Sampled {
             instantaneous: device.instantaneous,
             value,
             samples: 0,
-            largest_step: random.of(&[2, 1000, 5_000_000]),
+            largest_step: *random.choose(&[2, 1000, 5_000_000]),
         }
     }
 

@@ -33,7 +33,9 @@ fn profile(experiment: &Path) -> Regions {
     let mut dump = Command::new("cube_dump");
     dump.args(["-m", "visits,time", "-x", "excl", "-z", "excl", "-t", "aggr", "-c", "all", "-s", "human"]);
     let dumped = text(&succeed(dump.arg(experiment.join("profile.cubex"))).stdout);
-    let (mut regions, mut is_time, mut in_tasks) = (Regions::new(), false, false);
+    let mut regions = Regions::new();
+    let mut is_time = false;
+    let mut in_tasks = false;
     for line in dumped.lines() {
         if let Some(metric) = line.strip_prefix("Print out the data of the metric ") {
             is_time = metric == "time";

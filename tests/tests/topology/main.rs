@@ -1,5 +1,5 @@
-//! The assignment of devices: it is found with its reason, and is the same live, from the run's own trace, and with explicit
-//! settings.
+//! Tests how devices are assigned to ranks and streams, with the reason given for each link. The result must be the same live, from
+//! the run's own trace, and with explicit settings.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
@@ -8,7 +8,7 @@ use ampere_tests::runs::{
 use ampere_tests::{artifact, skip_unless, small_trace};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// "device <- consumer: reason" for every link.
@@ -20,14 +20,20 @@ fn topology(summary: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Checks that the links are as expected, and that a replay has the same figures.
-#[track_caller]
-fn finds(made: &str, settings: &str, expected: &[&str]) -> Value {
-    let place = Place::new();
-    let trace = small_trace::write(&place.path("made-up"), made);
+/// Writes a trace and a configuration file, and returns their paths.
+fn prepared(place: &Place, trace_text: &str, settings: &str) -> (PathBuf, String) {
+    let trace = small_trace::write(&place.path("made-up"), trace_text);
     let config = place.path("ampere.toml");
     std::fs::write(&config, settings).expect("room");
-    let options = ["--config", config.to_str().expect("a name")];
+    (trace, config.to_str().expect("a name").to_owned())
+}
+
+/// Checks that the links are as expected, and that a replay has the same figures.
+#[track_caller]
+fn assert_topology(trace_text: &str, settings: &str, expected: &[&str]) -> Value {
+    let place = Place::new();
+    let (trace, config) = prepared(&place, trace_text, settings);
+    let options = ["--config", &config];
     let offline = attribute(&trace, &options);
     assert_eq!(topology(&offline), expected);
     let mut command = place.command(artifact("ampere"));
@@ -45,12 +51,10 @@ fn finds(made: &str, settings: &str, expected: &[&str]) -> Value {
 
 /// Checks that explicit settings for the same assignment have the same figures.
 #[track_caller]
-fn assert_as_configured(made: &str, found: &Value, settings: &str) {
+fn assert_as_configured(trace_text: &str, found: &Value, settings: &str) {
     let place = Place::new();
-    let trace = small_trace::write(&place.path("made-up"), made);
-    let config = place.path("ampere.toml");
-    std::fs::write(&config, settings).expect("room");
-    assert_same_figures(found, &attribute(&trace, &["--config", config.to_str().expect("a name")]));
+    let (trace, config) = prepared(&place, trace_text, settings);
+    assert_same_figures(found, &attribute(&trace, &["--config", &config]));
 }
 
 /// Returns a [[device]] of rocm_smi with its ranks and streams.
@@ -68,7 +72,7 @@ fn variables_of_each_rank() {
         rank n ROCR_VISIBLE_DEVICES=0,1 HIP_VISIBLE_DEVICES=1\n\
         rank n ROCR_VISIBLE_DEVICES=\n\
         rank n\n";
-    let found = finds(
+    let found = assert_topology(
         made,
         "",
         &[
@@ -102,7 +106,7 @@ fn two_dies_with_one_counter() {
         rank n ROCR_VISIBLE_DEVICES=1\nstream HIP[0:1]\n\
         rank n ROCR_VISIBLE_DEVICES=3\n";
     let odd = "assumed because no odd GPU has a counter";
-    let found = finds(
+    let found = assert_topology(
         made,
         "",
         &[
@@ -131,13 +135,13 @@ fn two_dies_with_one_counter() {
 #[test]
 fn a_counter_that_comes_late() {
     let made = "counter 0\ncounter 2\ncounter 3\nrank n ROCR_VISIBLE_DEVICES=3\n";
-    let found = finds(made, "", &["GPU-3 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=3"]);
+    let found = assert_topology(made, "", &["GPU-3 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=3"]);
     assert_as_configured(made, &found, &[device(0, "", ""), device(2, "", ""), device(3, "0", "")].concat());
 }
 
 #[test]
 fn the_system_tree_shows_which_device() {
-    finds(
+    assert_topology(
         "counter 0\ncounter 1\n\
          rank n\nstream stream-7 tree=1\n\
          rank n\nstream HIP[0:3] orphan\n",
@@ -152,14 +156,14 @@ fn the_system_tree_shows_which_device() {
     );
 }
 
-/// Whether each process sees one GPU only, which it calls 0, cannot be told from two streams called `HIP[0:0]`.
+/// Two streams called `HIP[0:0]` may share one GPU, or each process may see only its own GPU, as number 0.
 #[test]
 fn processes_with_one_gpu_number_are_in_doubt() {
     let made = |tree: [&str; 2]| {
         let [one, other] = tree;
         format!("counter 0\ncounter 1\nrank n\nstream HIP[0:0] {one}\nrank n\nstream HIP[0:0] {other}\n")
     };
-    let found = finds(
+    let found = assert_topology(
         &made(["", ""]),
         "",
         &[
@@ -185,7 +189,7 @@ fn processes_with_one_gpu_number_are_in_doubt() {
             line.replace("0: RANKS", &format!("0: {}", of_rank[0]))
                 .replace("1: RANKS", &format!("1: {}", of_rank[1]))
         });
-        let found = finds(&made(tree), settings, &expected.each_ref().map(String::as_str));
+        let found = assert_topology(&made(tree), settings, &expected.each_ref().map(String::as_str));
         assert_eq!(found["run"]["complete"], true, "{}", found["run"]);
     };
     let ran = "its GPU stream HIP[0:0] ran on it";
@@ -209,20 +213,18 @@ fn kernels_on_an_unknown_gpu_are_in_doubt() {
         ),
     ] {
         let place = Place::new();
-        let trace = small_trace::write(&place.path("made-up"), made);
+        let settings = format!(
+            "[[device]]\nname = 'GPU'\nmetric = '.*1.*'\nlocations = ['{}']\n",
+            stream.replace('[', "\\[")
+        );
+        let (trace, config) = prepared(&place, made, &settings);
         let found = attribute(&trace, &[]);
         let missing = format!(
             "which GPU ran the kernels of {stream} on n cannot be told: the joules of {gpus} are idle in the kernels view; \
              set locations = [...] in a [[device]] for each GPU"
         );
         assert_eq!(found["run"]["missing"], serde_json::json!([missing]));
-        let config = place.path("ampere.toml");
-        let settings = format!(
-            "[[device]]\nname = 'GPU'\nmetric = '.*1.*'\nlocations = ['{}']\n",
-            stream.replace('[', "\\[")
-        );
-        std::fs::write(&config, settings).expect("room");
-        let configured = attribute(&trace, &["--config", config.to_str().expect("a name")]);
+        let configured = attribute(&trace, &["--config", &config]);
         assert!(!configured["run"]["missing"].to_string().contains("which GPU"), "{}", configured["run"]);
         let links = topology(&configured);
         assert!(links.contains(&format!("GPU <- MPI Rank 0/{stream}: configured: locations")), "{links:?}");
@@ -232,7 +234,7 @@ fn kernels_on_an_unknown_gpu_are_in_doubt() {
 /// The trace has the model and the address that live counters have of their GPUs.
 #[test]
 fn counters_report_their_model_and_address() {
-    finds(
+    assert_topology(
         "counter 0 model=MI250X pci=193\ncounter 2 model=MI250X pci=201\n\
          rank n ROCR_VISIBLE_DEVICES=1\n\
          rank n\nstream HIP[0:0] pci=206\nstream HIP[1:0] pci=193\n",
@@ -251,7 +253,7 @@ fn counters_report_their_model_and_address() {
 /// The trace has the queues that the driver listed for each process.
 #[test]
 fn queues_of_each_rank() {
-    finds(
+    assert_topology(
         "counter 0 pci=193\ncounter 1 pci=201\n\
          rank n ampere::queues=0000:c9:00.0\n\
          rank n ampere::queues=0000:c1:00.0,0000:c9:00.0\n",
@@ -272,7 +274,7 @@ const RISES: &str = "the second die of a package by its model (MI250X), so the f
 fn a_second_die_whose_own_counter_rises_counts_for_itself() {
     let made = "counter 0 model=MI250X\ncounter 1 model=MI250X\nrank n ROCR_VISIBLE_DEVICES=0\n\
         rank n ROCR_VISIBLE_DEVICES=1\nstream HIP[0:0]\n";
-    let found = finds(
+    let found = assert_topology(
         made,
         "",
         &[
@@ -286,7 +288,7 @@ fn a_second_die_whose_own_counter_rises_counts_for_itself() {
     // If its counter never rises, the first die's counter includes it.
     let made = made.replace("counter 1", "counter 1 silent");
     let second = "second die of the package that GPU 0 counts";
-    let found = finds(
+    let found = assert_topology(
         &made,
         "",
         &[
@@ -319,16 +321,14 @@ fn local_ranks_are_those_of_each_node() {
         format!("GPU-1 <- MPI Rank 2: {}", assumed(1, 1)),
     ];
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
-    finds(&made, by_local_rank, &expected);
+    assert_topology(&made, by_local_rank, &expected);
 }
 
 /// Checks the messages of `ampere attribute` about settings on standard error and in the summary.
 #[track_caller]
-fn notes(made: &str, settings: &str, expected: &[&str]) {
+fn assert_notes(trace_text: &str, settings: &str, expected: &[&str]) {
     let place = Place::new();
-    let trace = small_trace::write(&place.path("made-up"), made);
-    let config = place.path("ampere.toml");
-    std::fs::write(&config, settings).expect("room");
+    let (trace, config) = prepared(&place, trace_text, settings);
     let mut command = Command::new(artifact("ampere"));
     let output = succeed(command.arg("attribute").arg(&trace).arg("--json").arg("--config").arg(&config));
     let is_about_settings = |line: &&str| !line.contains(NOT_CONFIGURED);
@@ -364,9 +364,7 @@ const NOT_CONFIGURED: &str = "metrics are left out because they are in no [[devi
 #[test]
 fn energies_that_no_setting_matches_are_named() {
     let place = Place::new();
-    let trace = small_trace::write(&place.path("made-up"), TWO);
-    let config = place.path("ampere.toml");
-    std::fs::write(&config, "[[device]]\nname = 'gpus'\nmetric = '.*device=0'\n").expect("room");
+    let (trace, config) = prepared(&place, TWO, "[[device]]\nname = 'gpus'\nmetric = '.*device=0'\n");
     let mut command = Command::new(artifact("ampere"));
     let output = succeed(command.arg("attribute").arg(&trace).arg("--json").arg("--config").arg(&config));
     let summary = parse(&output.stdout).expect("JSON");
@@ -381,15 +379,15 @@ const TWO: &str = "counter 0\ncounter 1\nmetric cpu_energy\nrank n\nstream HIP[0
 #[test]
 fn questionable_settings_get_a_note() {
     let all = "[[device]]\nname = 'GPU-$1'\nmetric = 'rocm_smi:::energy_count:device=(\\d)'\n";
-    notes(TWO, all, &[]);
-    notes(
+    assert_notes(TWO, all, &[]);
+    assert_notes(
         TWO,
         &format!("[[device]]\nname = 'first'\nmetric = '.*device=0'\n{all}"),
         &[
             "[[device]] \"first\" and \"GPU-$1\" both match rocm_smi:::energy_count:device=0 on n: the first is taken",
         ],
     );
-    notes(
+    assert_notes(
         TWO,
         &format!("{all}[[device]]\nname = 'never'\nmetric = '.*device=[01]'\n"),
         &[
@@ -397,18 +395,18 @@ fn questionable_settings_get_a_note() {
            taken",
         ],
     );
-    notes(
+    assert_notes(
         TWO,
         &format!("{all}[[device]]\nname = 'x'\nmetric = 'rocm_smi:::energy_count:device=7'\n"),
         &["[[device]] \"x\": metric = 'rocm_smi:::energy_count:device=7' matches nothing: there are \
            rocm_smi:::energy_count:device=0, rocm_smi:::energy_count:device=1, cpu_energy"],
     );
-    notes(
+    assert_notes(
         TWO,
         &format!("{all}[[device]]\nname = 'x'\nnode = 'm\\d'\nmetric = 'cpu_energy'\n"),
         &["[[device]] \"x\": no node matches node = 'm\\d': there is only n"],
     );
-    notes(
+    assert_notes(
         TWO,
         "[[device]]\nname = 'GPU'\nmetric = '.*device=\\d'\n",
         &[
@@ -416,7 +414,7 @@ fn questionable_settings_get_a_note() {
            shows their sum",
         ],
     );
-    notes(
+    assert_notes(
         TWO,
         "[[device]]\nname = 'a'\nmetric = '.*device=0'\nranks = [0, 5]\nlocations = ['HIP\\[1:.*', 'HIP.*']\n",
         &[
@@ -424,14 +422,14 @@ fn questionable_settings_get_a_note() {
             "[[device]] \"a\": locations = 'HIP\\[1:.*' matches no GPU stream: there is only HIP[0:0]",
         ],
     );
-    notes(
+    assert_notes(
         TWO,
         "[[device]]\nname = 'a'\nmetric = '.*device=0'\nranks = [0]\n\
          [[device]]\nname = 'b'\nmetric = '.*device=1'\nranks = [0, 1]\n",
         &["MPI Rank 0 on n is in the ranks of 2 GPUs by configuration: a, b"],
     );
     let cgroups = "counter 0\ncounter 1\nrank n ROCR_VISIBLE_DEVICES=0\nrank n ROCR_VISIBLE_DEVICES=0\n";
-    notes(
+    assert_notes(
         cgroups,
         "",
         &[
@@ -443,8 +441,6 @@ fn questionable_settings_get_a_note() {
 
 #[test]
 fn contradictory_settings_are_errors() {
-    let place = Place::new();
-    let trace = small_trace::write(&place.path("made-up"), TWO);
     for (settings, expected) in [
         (
             "[[device]]\nname = 'a'\nmetric = 'e'\n[[device]]\nname = 'b'\nmetric = 'e'\n",
@@ -455,8 +451,8 @@ fn contradictory_settings_are_errors() {
             "device \"GPU-$1\": name: there is no $1, metric = 'e' has 0 groups",
         ),
     ] {
-        let config = place.path("ampere.toml");
-        std::fs::write(&config, settings).expect("room");
+        let place = Place::new();
+        let (trace, config) = prepared(&place, TWO, settings);
         let mut command = place.command(artifact("ampere"));
         let output =
             command.arg("attribute").arg(&trace).arg("--config").arg(&config).output().expect("it runs");
@@ -464,6 +460,16 @@ fn contradictory_settings_are_errors() {
         let said = text(&output.stderr);
         assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
     }
+}
+
+/// Returns a run of two ranks, each with the value of a shell expression in ROCR_VISIBLE_DEVICES. Both ranks use one wrapper, as
+/// sites provide it.
+fn run_with_visible_device(place: &Place, expression: &str) -> Command {
+    let script = place.path("choose");
+    let choose = format!("#!/bin/sh\nexport ROCR_VISIBLE_DEVICES={expression}\nexec \"$@\"\n");
+    std::fs::write(&script, choose).expect("room");
+    let script = script.to_str().expect("a name");
+    place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil(), "1"])
 }
 
 /// Sets the stand-in's library and its counters.
@@ -493,15 +499,7 @@ fn joules_by_rank(summary: &Value) -> BTreeMap<(String, String), f64> {
 fn each_rank_uses_joules_of_its_own_gpu() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
-    // Both ranks use one wrapper, as sites provide it.
-    let script = place.path("choose");
-    let choose =
-        "#!/bin/sh\nexport ROCR_VISIBLE_DEVICES=$((2 - 2 * OMPI_COMM_WORLD_LOCAL_RANK))\nexec \"$@\"\n";
-    std::fs::write(&script, choose).expect("room");
-    let script = script.to_str().expect("a name");
-    let stencil = stencil();
-    let mut command =
-        place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil, "1"]);
+    let mut command = run_with_visible_device(&place, "$((2 - 2 * OMPI_COMM_WORLD_LOCAL_RANK))");
     succeed(with_stand_in(&mut command, "watts=300,0.0001,100;zero=1"));
     let said = std::fs::read_to_string(place.path("out/summary.txt")).expect("a summary");
     assert!(said.contains("device assignment\n  GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0\n"), "{said}");
@@ -529,13 +527,7 @@ fn each_rank_uses_joules_of_its_own_gpu() {
 fn a_rank_on_a_second_die_with_a_rising_counter_uses_joules_of_that_die() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
-    let script = place.path("choose");
-    let choose = "#!/bin/sh\nexport ROCR_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK\nexec \"$@\"\n";
-    std::fs::write(&script, choose).expect("room");
-    let script = script.to_str().expect("a name");
-    let stencil = stencil();
-    let mut command =
-        place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil, "1"]);
+    let mut command = run_with_visible_device(&place, "$OMPI_COMM_WORLD_LOCAL_RANK");
     command
         .env("AMPERE_COUNTERS", "amdsmi")
         .env("AMPERE_AMDSMI_LIBRARY", artifact("libstand_in_amd_smi.so"))

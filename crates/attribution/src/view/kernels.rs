@@ -10,7 +10,7 @@ use crate::steps::{NodeIndex, ViewIndex};
 use ampere_model::Timestamp;
 use std::collections::HashMap;
 
-/// The time for which each process had a kernel or copy on a GPU, by the caller's number of the process.
+/// The time for which each process had a kernel or copy on a GPU, by the number that the caller gives the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BusyTimes(HashMap<u64, BusyTime>);
 

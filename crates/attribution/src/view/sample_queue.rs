@@ -42,7 +42,14 @@ impl SampleQueue {
 
     pub fn push(&mut self, start: Timestamp, end: Timestamp, joules: f64) {
         let price = joules / (end - start) as f64;
-        let (charged, last, charges) = (0, None, Vec::new());
-        self.samples.push(QueuedSample { start, end, joules, price, charged, last, charges });
+        self.samples.push(QueuedSample {
+            start,
+            end,
+            joules,
+            price,
+            charged: 0,
+            last: None,
+            charges: Vec::new(),
+        });
     }
 }

@@ -136,7 +136,9 @@ impl<H: Copy> GaugeFunctions<H> {
     /// # Safety
     /// The library is initialised, not ended, and not called from elsewhere in the meantime; a handle is the library's.
     pub unsafe fn ask(&self, device: H, gauge: Gauge) -> Option<f64> {
-        let (mut unsigned, mut signed, mut words) = (0u64, 0i64, Words([u32::MAX; 512]));
+        let mut unsigned = 0u64;
+        let mut signed = 0i64;
+        let mut words = Words([u32::MAX; 512]);
         // SAFETY: the caller guarantees the conditions above, and the three pointers are to locals of the headers' types or
         // larger. An index out of bounds is answered with a status.
         let (status, value) = unsafe {

@@ -110,8 +110,13 @@ impl<L: Gpus> Accumulators<L> {
         }
         let version = library.version();
         let quality = if version.contains("stand-in") { Quality::Simulated } else { Quality::Measured };
-        let (devices, counters, gauges, files) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut found = Accumulators { library, devices, counters, gauges, files };
+        let mut found = Accumulators {
+            library,
+            devices: Vec::new(),
+            counters: Vec::new(),
+            gauges: Vec::new(),
+            files: Vec::new(),
+        };
         for (index, first) in (0..count).zip(first_readings(&found.library, count)) {
             let partner_counts = index % 2 == 1 && found.counters.last().is_some_and(|c| c.0 == index - 1);
             let energy = match first {

@@ -182,7 +182,9 @@ impl Gpus for Library {
     fn energy(&self, device: u32) -> Result<Energy, CallError> {
         let processor = self.processor(device)?;
         let _guard = lock()?;
-        let (mut raw, mut resolution, mut timestamp) = (0, 0.0, 0);
+        let mut raw = 0;
+        let mut resolution = 0.0;
+        let mut timestamp = 0;
         // SAFETY: the library is initialised (else there is no Library), not ended (lock), the handle is the library's, and the
         // three pointers are to locals of the header's types.
         check(unsafe { (self.functions.energy)(processor, &mut raw, &mut resolution, &mut timestamp) })?;

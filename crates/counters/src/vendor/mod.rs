@@ -38,7 +38,7 @@ pub enum LoadError {
     /// `dlopen` failed, with this text.
     #[error("{0}")]
     Open(String),
-    /// It lacks a required function.
+    /// The library lacks a required function.
     #[error("it has no function {0}")]
     Symbol(&'static str),
 }

@@ -1,4 +1,4 @@
-//! AMD GPUs for the real librocm_smi64, made of files in a mount namespace of its own (needs root).
+//! Simulates AMD GPUs for the real librocm_smi64, by files in a separate mount namespace (needs root).
 //!
 //! [`wanted`] lists the powers, one for each GPU: `300`, or `300/90@0.5` for 300 W and 90 W alternating every half second
 //! ([`Power`]). The GPU's energy accumulator advances at this power by the driver's clock, in the ticks of 15.3 uJ that
@@ -74,35 +74,40 @@ pub fn serve(then: impl FnOnce()) {
     counting.join().unwrap();
 }
 
-/// High watts, low watts, and the seconds of each. They alternate from the clock's zero on, so the energy depends only on time.
-pub struct Power(f64, f64, f64);
+/// Two powers, in watts, that alternate from the clock's zero on, so that the energy depends only on time.
+pub struct Power {
+    high: f64,
+    low: f64,
+    /// The seconds for which each of them lasts.
+    half_period: f64,
+}
 
 impl Power {
     pub fn parse(text: &str) -> Power {
         let number = |text: &str| text.parse::<f64>().unwrap();
         match text.split_once('/') {
-            None => Power(number(text), 0.0, f64::INFINITY),
+            None => Power { high: number(text), low: 0.0, half_period: f64::INFINITY },
             Some((high, rest)) => {
                 let (low, half) = rest.split_once('@').unwrap();
-                Power(number(high), number(low), number(half))
+                Power { high: number(high), low: number(low), half_period: number(half) }
             }
         }
     }
 
     fn watts(&self, seconds: f64) -> f64 {
-        if ((seconds / self.2) as u64).is_multiple_of(2) { self.0 } else { self.1 }
+        if ((seconds / self.half_period) as u64).is_multiple_of(2) { self.high } else { self.low }
     }
 
     /// Returns the energy since the clock's zero.
     pub fn joules(&self, clock_ns: u64) -> f64 {
         let seconds = clock_ns as f64 * 1e-9;
-        let halves = (seconds / self.2).floor();
+        let halves = (seconds / self.half_period).floor();
         if halves < 1.0 {
-            return self.0 * seconds;
+            return self.high * seconds;
         }
-        let whole = (self.0 + self.1) * self.2 * (halves / 2.0).floor();
-        let odd = if halves % 2.0 == 1.0 { self.0 * self.2 } else { 0.0 };
-        whole + odd + self.watts(seconds) * (seconds - halves * self.2)
+        let whole = (self.high + self.low) * self.half_period * (halves / 2.0).floor();
+        let odd = if halves % 2.0 == 1.0 { self.high * self.half_period } else { 0.0 };
+        whole + odd + self.watts(seconds) * (seconds - halves * self.half_period)
     }
 }
 
@@ -134,7 +139,7 @@ fn count_energy(gpus: Vec<Gpu>, stop: &AtomicBool, counted: &Sender<()>) {
     }
 }
 
-/// Makes the files of one GPU that the library reads; returns its `gpu_metrics`, which is to be updated.
+/// Makes the files of one GPU that the library reads. Returns the file `gpu_metrics`, which the caller keeps up to date.
 fn make_gpu(i: u32, how: &str) -> File {
     let address = format!("0000:{:02x}:00.0", i + 3);
     let pci = PathBuf::from(format!("/sys/devices/pci0000:00/{address}"));

@@ -90,9 +90,9 @@ fn raise(known: &mut f64, reported: f64) {
     *known = known.max(reported);
 }
 
-/// Raises the figure of a key to a value that was reported. At most `most` keys are kept.
-fn raise_in<K: Ord>(all: &mut BTreeMap<K, f64>, of: K, reported: f64, most: usize) {
-    let has_room = all.len() < most;
+/// Raises the figure of a key to a value that was reported. At most `limit` keys are kept.
+fn raise_in<K: Ord>(all: &mut BTreeMap<K, f64>, of: K, reported: f64, limit: usize) {
+    let has_room = all.len() < limit;
     match all.entry(of) {
         Entry::Occupied(mut known) => raise(known.get_mut(), reported),
         Entry::Vacant(new) if has_room => _ = new.insert(reported),

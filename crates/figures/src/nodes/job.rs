@@ -40,7 +40,7 @@ pub struct Job {
     pub kernels: Vec<NamedJoules>,
 }
 
-/// Whether a node's figures still change.
+/// The stage that a node's figures have reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
@@ -74,7 +74,6 @@ impl NodeState {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeLine {
     pub node: String,
-    /// Whether the node's figures still change.
     pub state: NodeState,
     /// The reason if there are no new figures of the node; may be empty.
     pub problem: String,
@@ -147,10 +146,11 @@ impl Job {
         Some(job)
     }
 
-    /// Names the nodes that are the hottest or idle.
+    /// Fills in `hottest` and `idle` from `nodes`.
     pub fn name_hottest_and_idle(&mut self) {
-        let mut hottest: Vec<&NodeLine> = self.nodes.iter().filter(|node| heat(node) > 0.0).collect();
-        largest_first(&mut hottest, |node| heat(node));
+        let mut hottest: Vec<&NodeLine> =
+            self.nodes.iter().filter(|node| watts_or_zero(node) > 0.0).collect();
+        largest_first(&mut hottest, |node| watts_or_zero(node));
         let idle = |node: &NodeLine| node.idle_ratio.unwrap_or(0.0);
         let mut idlest: Vec<&NodeLine> = self.nodes.iter().filter(|node| idle(node) >= IDLE_RATIO).collect();
         largest_first(&mut idlest, |node| idle(node));
@@ -194,7 +194,7 @@ impl Job {
         let line = |name: &String| self.nodes.iter().find(|node| node.node == *name);
         let hottest = self.hottest.iter().filter_map(line).take(3);
         let hottest: Vec<String> =
-            hottest.map(|node| format!("{} ({:.0} W)", printable(&node.node), heat(node))).collect();
+            hottest.map(|node| format!("{} ({:.0} W)", printable(&node.node), watts_or_zero(node))).collect();
         let idle: Vec<String> = self.idle.iter().take(3).map(|node| printable(node)).collect();
         match (hottest.as_slice(), idle.as_slice()) {
             ([], _) => None,
@@ -211,7 +211,7 @@ impl Job {
         shown.functions.truncate(FUNCTIONS_MAX);
         shown.kernels.truncate(FUNCTIONS_MAX);
         if shown.nodes.len() > LINES_MAX {
-            largest_first(&mut shown.nodes, heat);
+            largest_first(&mut shown.nodes, watts_or_zero);
             let left_out = shown.nodes.len() - LINES_MAX;
             let others = shown.nodes.drain(LINES_MAX / 2..LINES_MAX / 2 + left_out);
             shown.other_nodes = Others { count: left_out, joules: others.map(|node| node.joules).sum() };
@@ -221,7 +221,7 @@ impl Job {
     }
 }
 
-fn heat(node: &NodeLine) -> f64 {
+fn watts_or_zero(node: &NodeLine) -> f64 {
     node.watts.unwrap_or(0.0)
 }
 
@@ -236,7 +236,9 @@ fn lines_of(summary: &Summary) -> Vec<NodeLine> {
     for device in topmost(summary) {
         let Some(line) = lines.get_mut(device.node.as_str()) else { continue };
         line.joules += device.total_joules;
-        line.watts = line.watts.into_iter().chain(device.mean_watts()).reduce(|sum, watts| sum + watts);
+        if let Some(watts) = device.mean_watts() {
+            *line.watts.get_or_insert(0.0) += watts;
+        }
         if let Some(view) = device.shown().find(|view| view.view == "ranks") {
             line.idle_joules += view.idle_joules;
             line.lost_joules += view.lost_joules;

@@ -44,7 +44,6 @@ pub struct NodeReport {
     pub energy: String,
     /// The sums over the devices that are not contained in another.
     pub totals: Totals,
-    /// The losses of the node.
     #[serde(default)]
     pub losses: Losses,
     /// The number of the node's ranks. A process without a rank, such as a launcher, does not count.
@@ -82,12 +81,14 @@ pub enum Refused {
 impl NodeReport {
     pub fn of(snapshot: &Snapshot) -> NodeReport {
         let topmost: HashSet<&str> = snapshot.topmost().map(|device| device.device.as_str()).collect();
-        let (mut functions, mut ranks): (Sums, Sums) = Default::default();
+        let mut functions = Sums::new();
+        let mut ranks = Sums::new();
         for row in snapshot.region_energy.iter().filter(|row| topmost.contains(row.device.as_str())) {
             *functions.entry(&row.region).or_default() += row.joules;
             *ranks.entry(&row.rank).or_default() += row.joules;
         }
-        let (mut kernels, mut with_kernels): (Sums, HashSet<&str>) = Default::default();
+        let mut kernels = Sums::new();
+        let mut with_kernels: HashSet<&str> = HashSet::new();
         for row in snapshot.kernel_energy.iter().filter(|row| topmost.contains(row.device.as_str())) {
             *kernels.entry(&row.kernel).or_default() += row.joules;
             with_kernels.insert(&row.device);
@@ -157,12 +158,12 @@ impl NodeReport {
         let figures = totals.energies().into_iter().chain(totals.watts);
         let attributed: f64 = report.functions.iter().map(|row| row.1).sum();
         let kernels: f64 = report.kernels.iter().map(|row| row.1).sum();
-        let most = totals.joules * (1.0 + 1e-6) + 1e-3;
+        let limit = totals.joules * (1.0 + 1e-6) + 1e-3;
         // If ranks do not share joules, each of them has all of its devices' joules.
-        let most_of_ranks = most * report.rank_count.clamp(1, RANK_COUNT_MAX) as f64;
+        let limit_of_ranks = limit * report.rank_count.clamp(1, RANK_COUNT_MAX) as f64;
         let is_possible = figures.chain(rows()).all(|value| (0.0..JOULES_MAX).contains(&value))
-            && [attributed, kernels].into_iter().all(|part| part <= most_of_ranks)
-            && totals.idle_joules + totals.lost_joules <= most;
+            && [attributed, kernels].into_iter().all(|part| part <= limit_of_ranks)
+            && totals.idle_joules + totals.lost_joules <= limit;
         if !is_possible {
             return Err(Refused::Impossible);
         }

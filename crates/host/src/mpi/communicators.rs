@@ -36,7 +36,7 @@ impl Communicator {
 
     /// Returns this process's number in the plugin's communicator.
     pub fn own_number(&self) -> u32 {
-        self.rank + self.remote.map_or(0, |remote| if remote.first == 0 { remote.size } else { 0 })
+        self.rank + self.remote.filter(|remote| remote.first == 0).map_or(0, |remote| remote.size)
     }
 }
 
@@ -80,7 +80,7 @@ impl Entry {
     }
 }
 
-/// The largest number of communicators and windows at a time. Messages in further ones are not recorded.
+/// The largest number of communicators and windows at a time. Messages in any beyond this are not recorded.
 const COMMUNICATORS_MAX: usize = 1024;
 static COMMUNICATORS: [Entry; COMMUNICATORS_MAX] = [const { Entry::free() }; COMMUNICATORS_MAX];
 const NO_COMMUNICATOR: usize = 0;
@@ -141,11 +141,6 @@ pub fn neighbours_in(library: &Library, argument: usize) -> Option<(AnyHandle, A
     Some((handle, neighbours?))
 }
 
-/// Returns the handle of the communicator in an argument.
-pub fn handle_of(library: &Library, argument: usize) -> AnyHandle {
-    peers_in(library, argument).communicator
-}
-
 /// Returns the ranks that exchange messages with this one in the communicator in an argument.
 pub fn peers_in(library: &Library, argument: usize) -> Peers {
     communicator(library, argument).map_or(Peers { communicator: UNKNOWN, first: 0 }, |found| found.peers())
@@ -153,14 +148,16 @@ pub fn peers_in(library: &Library, argument: usize) -> Peers {
 
 /// Defines a communicator. If its members cannot be found, its entry stays without a handle: they are not looked for again.
 fn define(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Communicator> {
-    // That takes long, so another thread may have defined the communicator in the meantime.
+    // Finding the members can take a while, so another thread may have defined the communicator in the meantime.
     let found = find(library, mpi_handle);
     if let Some(entry) = entries_of(mpi_handle).next() {
         return entry.communicator();
     }
     let take = |entry: &&Entry| {
-        let (expected, new) = (NO_COMMUNICATOR, mpi_handle);
-        entry.mpi_handle.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        entry
+            .mpi_handle
+            .compare_exchange(NO_COMMUNICATOR, mpi_handle, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     };
     let entry = COMMUNICATORS.iter().find(take)?;
     let Membership { size, rank, ranks, remote } = found?;

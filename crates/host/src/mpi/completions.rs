@@ -42,8 +42,8 @@ fn has_statuses(how: Completion) -> bool {
     matches!(how, Completion::WaitAll | Completion::TestAll | Completion::Some)
 }
 
-/// The largest array all of whose requests are looked up before the call, if few of them may be complete after it. To look one up
-/// takes 20 ns.
+/// The maximum length of an array whose requests are all looked up before the call, although few of them may be complete after it.
+/// A lookup takes 20 ns.
 const LOOKED_UP_BEFORE_MAX: usize = 64;
 
 /// Whether only the requests that are complete after the call are looked up, by the handles that they had before.
@@ -61,8 +61,8 @@ fn place_at(call: &mut CallState, how: Completion, at: usize) -> Place {
     }
 }
 
-/// Finds the requests, whose handles the real function replaces by MPI_REQUEST_NULL, and passes statuses of ours if the program
-/// passes none.
+/// Finds the requests before the real function replaces their handles by MPI_REQUEST_NULL. If the program passes no statuses, ours
+/// are passed.
 ///
 /// # Safety
 /// As for [`messages::before`](super::messages::before).
@@ -165,7 +165,7 @@ pub unsafe fn after(library: &Library, how: Completion, frame: Frame, thread: &m
     }
 }
 
-/// Removes the requests that a failed call has ended from the table: whether they were completed is unknown.
+/// Removes from the table the requests that a failed call has ended. Whether they were completed is unknown.
 ///
 /// # Safety
 /// As for [`after`].
@@ -214,8 +214,8 @@ pub fn complete(location: *mut Location, place: Place, status: &Received, is_kep
             }
         }
         Operation::KnownReceive => {
-            let Request { tag, .. } = request;
-            let message = Message { is_sent: false, rank: rank as u32, communicator, tag, bytes: received };
+            let rank = rank as u32;
+            let message = Message { is_sent: false, rank, communicator, tag: request.tag, bytes: received };
             communication::message_of_request(location, &message, id);
         }
     }

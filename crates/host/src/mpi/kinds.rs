@@ -145,7 +145,7 @@ fn collective_kind(stem: &str) -> Option<Kind> {
     stem.strip_prefix('i').and_then(operation).map(Kind::StartCollective)
 }
 
-/// Returns Score-P's number of the operation of a collective, by the stem of the blocking function.
+/// Returns Score-P's constant for a collective operation, by the stem of the blocking function.
 fn operation(stem: &str) -> Option<c_int> {
     Some(match stem {
         "barrier" => collective::BARRIER,

@@ -436,7 +436,9 @@ impl Library {
     }
 
     fn neighbours_in_dist_graph(&self, communicator: usize) -> Option<Neighbours> {
-        let (mut sources, mut destinations, mut is_weighted) = (0, 0, 0);
+        let mut sources = 0;
+        let mut destinations = 0;
+        let mut is_weighted = 0;
         // SAFETY: the communicator is a distributed graph, and the arrays have the elements that are asked for.
         unsafe {
             let Topologies { dist_graph_counts, dist_graph_neighbours, .. } = self.topologies;

@@ -5,7 +5,7 @@
 //! libraries' Fortran functions convert their arguments and call the C functions.
 
 use super::collectives::{arguments, described};
-use super::communicators::{Peers, UNKNOWN, communicator, forget, handle_of, handle_of_window, peers_in};
+use super::communicators::{Peers, UNKNOWN, communicator, forget, handle_of_window, peers_in};
 use super::completions;
 use super::epochs::{self, Side};
 use super::frame::Frame;
@@ -44,7 +44,7 @@ pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         Kind::Send => send(5),
         Kind::SendReceive => send(10),
         Kind::SendReceiveReplace => send(7),
-        Kind::Collective(of) => begin(thread, handle_of(library, frame.word(arguments(of).0))),
+        Kind::Collective(of) => begin(thread, peers_in(library, frame.word(arguments(of).0)).communicator),
         Kind::Neighbours(form, of) => neighbours::before(library, (form, of), frame, thread),
         Kind::Fence => begin(thread, handle_of_window(library, frame.word(1))),
         Kind::BeginEpoch(Side::Exposure) => epochs::begin(library, Side::Exposure, frame, thread),

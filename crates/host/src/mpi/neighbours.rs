@@ -139,8 +139,16 @@ impl Exchange<'_> {
         }
         for (id, Message { is_sent, rank, communicator, tag, bytes }) in (id + 1..).zip(messages) {
             let operation = if is_sent { Operation::Send } else { Operation::KnownReceive };
-            let (rank, sent, received) = (rank as i32, bytes, bytes);
-            let part = Request { operation, stage, id, communicator, rank, tag, sent, received };
+            let part = Request {
+                operation,
+                stage,
+                id,
+                communicator,
+                rank: rank as i32,
+                tag,
+                sent: bytes,
+                received: bytes,
+            };
             if !requests::insert_part(part) {
                 // The messages of a collective are recorded all or not at all.
                 requests::remove(requests::find(handle));

@@ -231,7 +231,7 @@ fn handle_of_part(id: u64) -> usize {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Inserted {
     Yes,
-    /// It is a send that has completed: libraries return the same handle for all sends that complete immediately.
+    /// The request is a send that has completed: libraries return the same handle for all sends that complete immediately.
     IsComplete,
     /// There is no room for it.
     No,

@@ -1,4 +1,4 @@
-/* Loads a module that uses MPI, as an interpreter would: the MPI library does not get into the global scope. */
+/* Loads a module that uses MPI, as an interpreter would: the MPI library is not added to the global scope. */
 #include <dlfcn.h>
 #include <stdio.h>
 

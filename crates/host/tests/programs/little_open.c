@@ -1,4 +1,4 @@
-/* Opens objects. The arguments are pairs of words: the way to open an object, and its path. */
+/* Opens one object. Usage: little_open handle|module|deepbind|threads|namespace PATH */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 typedef int barrier(int);
 static const char *path;
 
-/* Calls through a handle. */
+/* Calls MPI's functions through a handle of its library. */
 static int by_handle(int mode) {
 	void *mpi = dlopen(path, mode);
 	if (!mpi) return puts(dlerror()), 1;
@@ -24,7 +24,7 @@ static int by_handle(int mode) {
 	return ((int (*)(void))dlsym(mpi, "MPI_Finalize"))();
 }
 
-/* A module that is linked with MPI. */
+/* Calls a function of a module that is linked with MPI. */
 static int by_module(int mode) {
 	void *module = dlopen(path, mode);
 	if (!module) return puts(dlerror()), 1;

@@ -200,7 +200,9 @@ fn at_power_limit(facts: &Facts) -> Option<String> {
     let limits = gauges_of(facts, "power_limit_watts");
     let (device, limit) = limits.max_by(|a, b| ratio(a.1).total_cmp(&ratio(b.1)))?;
     (ratio(limit) >= PART_MIN).then(|| {
-        let (name, watts, part) = (short(&device.name, NAME_ROOM), limit.mean, 100.0 * ratio(limit));
+        let name = short(&device.name, NAME_ROOM);
+        let watts = limit.mean;
+        let part = 100.0 * ratio(limit);
         format!("{name} ran at its power limit of {watts:.0} W for {part:.0} % of the time")
     })
 }

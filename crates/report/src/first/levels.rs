@@ -50,7 +50,7 @@ pub fn of(summary: &Summary, device: &Device, kernel: &str) -> Option<Levels> {
     (residual <= UNEXPLAINED_MAX * squared_deviations(all, watts.len())).then_some(levels)
 }
 
-/// Returns the steps of the power curve in which the kernel's only run was.
+/// Returns the steps of the power curve that contain the kernel's only run.
 fn steps_of_run(node: &NodeLanes, curve: &PowerCurve, device: &str, kernel: &str) -> Option<Range<usize>> {
     // A lane of kernels belongs to one GPU, whose name is in `first`.
     let lane = node.lanes.iter().find(|lane| lane.view == "kernels" && lane.first == device)?;

@@ -172,7 +172,9 @@ fn without_common_namespace(names: &[String]) -> Vec<String> {
 
 /// Shortens template arguments: `f<…>` instead of `f<double, 3>`.
 fn without_template_arguments(name: &str) -> String {
-    let (mut depth, mut at, mut out) = (0usize, 0, String::new());
+    let mut depth = 0usize;
+    let mut at = 0;
+    let mut out = String::new();
     while let Some(c) = name[at..].chars().next() {
         let length = operator(&name[at..]).unwrap_or(c.len_utf8());
         let is_bracket = length == c.len_utf8();

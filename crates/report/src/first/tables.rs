@@ -29,7 +29,7 @@ pub struct Caps {
 impl Caps {
     /// Returns the parts for which there is space on a large screen.
     pub fn of(facts: &Facts) -> Caps {
-        let shown = |rows, most| large(rows, facts.whole, most).0.len();
+        let shown = |rows, limit| large(rows, facts.whole, limit).0.len();
         Caps {
             kernels: shown(&facts.kernels, 12),
             gpus: facts.gpus.len().min(12),
@@ -104,14 +104,14 @@ pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
 }
 
 /// Returns the first rows, and number and joules of the others.
-fn large<'f, 'a>(rows: &'f [Row<'a>], whole: f64, most: usize) -> (Vec<&'f Row<'a>>, usize, f64) {
+fn large<'f, 'a>(rows: &'f [Row<'a>], whole: f64, limit: usize) -> (Vec<&'f Row<'a>>, usize, f64) {
     let is_shown = |(at, row): &(usize, &Row)| {
         let part_min = match *at {
-            _ if most > FUNCTIONS_MAX => 0.0,
+            _ if limit > FUNCTIONS_MAX => 0.0,
             at if at < FIRST_ROWS => FIRST_PART_MIN,
             _ => PART_MIN,
         };
-        *at == 0 || (*at < most && row.joules >= part_min * whole)
+        *at == 0 || (*at < limit && row.joules >= part_min * whole)
     };
     let shown: Vec<&Row> = rows.iter().enumerate().take_while(is_shown).map(|(_, row)| row).collect();
     let rest = &rows[shown.len()..];
@@ -247,10 +247,9 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
 /// callers were not found.
 const OUTSIDE_PYTHON: &str = "called by no known Python function";
 
-/// Returns the table of Python functions with the functions in C that they call, which do most of their work.
-/// Returns the table of Python functions, with at most this many of them.
-pub fn python(facts: &Facts, most: usize, screen: Screen) -> Vec<Line> {
-    let (rows, more, others) = large(&facts.python, facts.whole, most);
+/// Returns the table of at most `limit` Python functions, including the functions in C that they call, which do most of their work.
+pub fn python(facts: &Facts, limit: usize, screen: Screen) -> Vec<Line> {
+    let (rows, more, others) = large(&facts.python, facts.whole, limit);
     let elsewhere = facts.outside_python();
     let below = [
         (format!("{} more", count(more as u64)), others, more > 0),

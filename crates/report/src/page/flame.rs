@@ -19,17 +19,17 @@ pub(super) struct Frames<'a> {
 /// The box of a frame that has no joules.
 pub(super) const NO_BOX: u32 = u32::MAX;
 
-/// Returns boxes of the `most` frames with the most joules and, below each caller, a box with the sum of the other frames; and
-/// the box of each frame.
-pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, Vec<u32>) {
+/// Returns a box for each of the `limit` frames with the most joules and, below each caller, one box that sums the rest; also the
+/// box of each frame.
+pub(super) fn boxes(frames: &Frames, limit: usize, names: &mut Names) -> (Flame, Vec<u32>) {
     let sums = sums(frames);
-    let is_kept = largest(&sums, most);
+    let is_kept = largest(&sums, limit);
     let mut flame = Flame { caller: vec![0], name: vec![0], ..Flame::default() };
     (flame.joules, flame.calls) = (vec![*frames.joules.first().unwrap_or(&0.0)], vec![0]);
     flame.dynamic_joules.extend(frames.dynamic.map(|_| 0.0));
     let mut box_of = vec![0; frames.caller.len()];
-    // `small_below`: the box with the sum of the small callees, by the caller's box. `counts`: the number of frames in such a
-    // box.
+    // `small_below`: the box with the sum of the small callees, by the caller's box; its name is 0 until the count is known.
+    // `counts`: the number of frames in such a box.
     let (mut small_below, mut counts) = (HashMap::new(), BTreeMap::new());
     for frame in 1..frames.caller.len() {
         let caller = box_of[frames.caller[frame] as usize];
@@ -48,6 +48,7 @@ pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, 
         let at = if is_kept[frame] {
             add(names.number(&(frames.name)(frame as u32)))
         } else {
+            // A callee of a frame that is already in a sum box joins that box.
             let is_small = counts.contains_key(&caller);
             let at = if is_small { caller } else { *small_below.entry(caller).or_insert_with(|| add(0)) };
             *counts.entry(at).or_insert(0) += 1;
@@ -99,14 +100,14 @@ fn sums(frames: &Frames) -> Vec<f64> {
     sums
 }
 
-/// Returns, for each frame, whether it is one of the `most` frames with the most joules. A caller has at least the joules of
+/// Returns, for each frame, whether it is one of the `limit` frames with the most joules. A caller has at least the joules of
 /// its callees and comes first, so the callers of kept frames are also kept.
-fn largest(sums: &[f64], most: usize) -> Vec<bool> {
+fn largest(sums: &[f64], limit: usize) -> Vec<bool> {
     let mut order: Vec<u32> = (1..sums.len() as u32).collect();
-    if order.len() > most && most > 0 {
+    if order.len() > limit && limit > 0 {
         let by_sum = |a: &u32, b: &u32| sums[*b as usize].total_cmp(&sums[*a as usize]).then(a.cmp(b));
-        order.select_nth_unstable_by(most - 1, by_sum);
-        order.truncate(most);
+        order.select_nth_unstable_by(limit - 1, by_sum);
+        order.truncate(limit);
     }
     let mut is_kept = vec![false; sums.len()];
     order.into_iter().for_each(|frame| is_kept[frame as usize] = true);

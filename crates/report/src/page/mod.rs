@@ -240,7 +240,7 @@ pub struct Segment {
 /// The current functions of the ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Now {
-    /// The functions in which the most ranks are, in descending order of the number of ranks.
+    /// The functions that the most ranks are executing, in descending order of the number of ranks.
     pub functions: Vec<NowFunction>,
     /// Ranks, or groups of them.
     pub cells: Vec<NowCell>,
@@ -291,7 +291,7 @@ pub struct Tables {
     pub mpi: Vec<u32>,
     /// Exclusive joules of all devices that are not contained in another, by function.
     pub functions: Rows,
-    /// The joules by Python function, each with those of the functions in C that it calls.
+    /// The joules by Python function, each including the functions in C that it calls.
     #[serde(default)]
     pub python: Rows,
     /// Exclusive joules of GPUs, by kernel.
@@ -331,7 +331,7 @@ pub struct Rows {
     pub least_joules: Vec<f64>,
     /// The most possible joules.
     pub most_joules: Vec<Option<f64>>,
-    /// Joules of each function, with those of the functions that it called.
+    /// Joules of each function, including the functions that it called.
     pub inclusive_joules: Vec<f64>,
     /// Exclusive seconds of each function.
     pub seconds: Vec<f64>,

@@ -27,7 +27,7 @@ const BOXES_MAX: usize = 6000;
 const BOXES_MIN: usize = 100;
 /// The maximum number of boxes of the first picture.
 const WHOLE_BOXES_MAX: usize = 3000;
-/// The maximum number of figures by box and group of ranks, without those of boxes with the sum of small frames.
+/// The maximum number of figures by box and group of ranks, not counting boxes with the sum of small frames.
 const CELLS_MAX: usize = 150_000;
 /// The maximum number of call paths whose ranks are compared.
 const PATHS_MAX: usize = 50;
@@ -135,7 +135,7 @@ fn waits(summary: &Summary, views: &[(&Device, &View)]) -> Vec<[f64; 2]> {
 
 /// The ranks of some views, and the group of each rank.
 struct RankPlaces<'a> {
-    /// For each node: the index of a location group among the ranks, at the number of the location group's name.
+    /// For each node, by the number of a location group's name: the location group's index among the ranks.
     places: HashMap<&'a str, Vec<Option<usize>>>,
     groups: Groups,
 }
@@ -160,7 +160,7 @@ impl<'a> RankPlaces<'a> {
     fn groups_of(&self, node: &str) -> impl Fn(u32) -> usize {
         let places = &self.places[node];
         |location_group| {
-            let place = places[location_group as usize].expect("one of the views'");
+            let place = places[location_group as usize].expect("a location group of these views");
             self.groups.of[place] as usize
         }
     }
@@ -197,10 +197,10 @@ fn flames(
     let frames = tree::Frames::of(summary);
     let callers = frames.callers();
     let groups = ranks.groups.len();
-    let most = (CELLS_MAX / groups.max(1)).min(WHOLE_BOXES_MAX);
+    let limit = (CELLS_MAX / groups.max(1)).min(WHOLE_BOXES_MAX);
     let mut whole = frames.whole();
     whole.set_calls(calls.iter().map(|(path, sum)| (*path, sum.calls as u64)));
-    let (mut whole, box_of) = boxes(&callers, &whole, most, names);
+    let (mut whole, box_of) = boxes(&callers, &whole, limit, names);
     if groups > 1 {
         let mut by_rank = vec![vec![0.0; whole.caller.len()]; groups];
         for (device, view) in views {
@@ -223,20 +223,20 @@ fn flames(
             ["ranks", "kernels"].iter().filter_map(|name| Some((*device, view(device, name)?)))
         })
         .collect();
-    let most = (BOXES_MAX / (each.len() + 2)).max(BOXES_MIN);
+    let limit = (BOXES_MAX / (each.len() + 2)).max(BOXES_MIN);
     let kernels = frames.of_kernels();
     if kernels.joules() > 0.0 && views.iter().any(|(_, view)| view.view == "ranks") {
-        all.push(boxes(&callers, &kernels, most, names).0);
+        all.push(boxes(&callers, &kernels, limit, names).0);
     }
     for (device, view) in each.iter().filter(|_| each.len() > 1) {
         let title = format!("{}, {}", printable(&device.name), view.title());
         let tree = frames.of_views(&title, std::iter::once((*device, *view)));
-        all.push(boxes(&callers, &tree, most, names).0);
+        all.push(boxes(&callers, &tree, limit, names).0);
     }
     all
 }
 
-fn boxes(callers: &[u32], tree: &Tree, most: usize, names: &mut Names) -> (Flame, Vec<u32>) {
+fn boxes(callers: &[u32], tree: &Tree, limit: usize, names: &mut Names) -> (Flame, Vec<u32>) {
     let frames = 0..callers.len() as u32;
     let joules: Vec<f64> = frames.clone().map(|frame| tree.sum(frame).exclusive).collect();
     let dynamic: Vec<f64> = frames.clone().map(|frame| tree.sum(frame).exclusive_dynamic).collect();
@@ -244,7 +244,7 @@ fn boxes(callers: &[u32], tree: &Tree, most: usize, names: &mut Names) -> (Flame
     let name = |frame| tree.name_of(frame);
     let dynamic = tree.idle_dynamic.map(|_| dynamic.as_slice());
     let of = flame::Frames { caller: callers, joules: &joules, dynamic, calls: &calls, name: &name };
-    let (mut flame, box_of) = flame::boxes(&of, most, names);
+    let (mut flame, box_of) = flame::boxes(&of, limit, names);
     let figures = flame.joules.iter_mut().chain(&mut flame.dynamic_joules);
     figures.for_each(|joules| *joules = rounded(*joules));
     flame::add_waits(&mut flame, (callers, &box_of), |frame| tree.sum(frame as u32).waits);

@@ -127,7 +127,7 @@ impl Now {
     }
 }
 
-/// Describes in which functions the processes without a rank are.
+/// Names the functions that the processes without a rank are executing.
 fn other_processes(others: &[(&str, &str)]) -> String {
     let place = |(process, region): &(&str, &str)| {
         let region = if region.is_empty() { "no function" } else { region };

@@ -217,7 +217,9 @@ fn an_update_has_only_new_parts() {
 #[test]
 fn small_frames_are_summed_below_their_caller() {
     // main calls a, b and c; b calls d.
-    let (caller, joules, calls) = ([0, 0, 1, 1, 1, 3], [0.0, 1.0, 5.0, 1.0, 0.5, 0.25], [0, 1, 2, 3, 4, 5]);
+    let caller = [0, 0, 1, 1, 1, 3];
+    let joules = [0.0, 1.0, 5.0, 1.0, 0.5, 0.25];
+    let calls = [0, 1, 2, 3, 4, 5];
     let name = |frame: u32| ["", "main", "a", "b", "c", "d"][frame as usize].to_owned();
     let dynamic = joules.map(|joules| joules / 2.0);
     let frames =
@@ -276,7 +278,7 @@ fn processes_without_a_rank_are_not_among_the_ranks() {
 proptest! {
     /// However many boxes there may be, none of the joules and calls are missing.
     #[test]
-    fn boxes_add_up(tree in prop::collection::vec((any::<prop::sample::Index>(), 0u16..100), 1..200), most in 1usize..50) {
+    fn boxes_add_up(tree in prop::collection::vec((any::<prop::sample::Index>(), 0u16..100), 1..200), limit in 1usize..50) {
         let mut caller = vec![0u32];
         let mut joules = vec![0.0];
         for (above, value) in &tree {
@@ -287,10 +289,10 @@ proptest! {
         let name = |frame: u32| format!("f{frame}");
         let frames = Frames { caller: &caller, joules: &joules, dynamic: None, calls: &calls, name: &name };
         let mut names = Names::default();
-        let (flame, _) = boxes(&frames, most, &mut names);
+        let (flame, _) = boxes(&frames, limit, &mut names);
         prop_assert_eq!(flame.joules.iter().sum::<f64>(), joules.iter().sum::<f64>());
         prop_assert_eq!(flame.calls.iter().sum::<u64>(), calls.iter().sum::<u64>());
         prop_assert!(flame.caller.iter().enumerate().skip(1).all(|(at, above)| (*above as usize) < at));
-        prop_assert!(flame.caller.len() <= 2 * most + 2);
+        prop_assert!(flame.caller.len() <= 2 * limit + 2);
     }
 }

@@ -102,11 +102,13 @@ impl Run {
         self.writer.communication(time, message);
     }
 
-    fn read(&mut self, most: usize) {
+    fn read(&mut self, limit: usize) {
         let mut records = Vec::new();
-        let count = self.reader.copy_out(&mut records, most).unwrap();
+        let count = self.reader.copy_out(&mut records, limit).unwrap();
         self.reader.release(count);
-        let (decoded, events, received) = (&mut self.decoded, &mut self.events, &mut self.received);
+        let decoded = &mut self.decoded;
+        let events = &mut self.events;
+        let received = &mut self.received;
         let ids = &mut self.decoded_ids;
         for record in records {
             self.decoder.decode(record, &mut |event| {
@@ -278,7 +280,9 @@ fn with_the_policy_wait_a_launch_waits_for_room_for_its_id() {
     let path = run.reader.path().to_owned();
     let reader = std::thread::spawn(move || {
         let mut reader = RingConsumer::open(&path).unwrap();
-        let (mut ids, mut leaves, mut records) = (0, 0, Vec::new());
+        let mut ids = 0;
+        let mut leaves = 0;
+        let mut records = Vec::new();
         while leaves < 10_000 {
             records.clear();
             let count = reader.copy_out(&mut records, 100).unwrap();
@@ -943,7 +947,9 @@ proptest! {
         let probes = SessionProbes { ticks_per_second, collector_is_alive: || true, collector_rounds: || 0 };
         run.writer = EventWriter::with_policy(ring, policy, probes);
         run.reader = RingConsumer::open(&path).unwrap();
-        let (mut time, mut random, mut entered) = (1u64 << 40, seed | 1, 0);
+        let mut time = 1u64 << 40;
+        let mut random = seed | 1;
+        let mut entered = 0;
         for (steps, times, regions, then, read) in script {
             for _ in 0..steps {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

@@ -214,7 +214,10 @@ impl Frames {
     pub fn take_wait(&mut self, id: Id, node_of: impl Fn(u32) -> u32) -> Option<(LocationIndex, Wait)> {
         let Tolerance { clock_error, within_node } = self.tolerance;
         let frame = self.get(id)?;
-        let (place, region, start, has_inner) = (frame.place, frame.region, frame.enter, frame.has_inner);
+        let place = frame.place;
+        let region = frame.region;
+        let start = frame.enter;
+        let has_inner = frame.has_inner;
         let leave = frame.leave.unwrap_or(start);
         let end_of = |arrival: &Arrival| {
             let is_exact = clock_error == 0 || node_of(arrival.rank) == node_of(place.rank);

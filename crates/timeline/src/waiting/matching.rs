@@ -36,7 +36,6 @@ impl Hash for Channel {
     }
 }
 
-/// A send.
 #[derive(Clone, Copy)]
 struct Send {
     /// The enter of the call that starts the send.
@@ -49,7 +48,6 @@ struct Send {
     may_be_cancelled: bool,
 }
 
-/// A receive.
 #[derive(Clone, Copy)]
 struct Receive {
     /// The enter of the call that starts the receive; `None` if that is not known.

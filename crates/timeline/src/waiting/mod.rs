@@ -62,7 +62,6 @@ struct Wait {
     is_settled: bool,
 }
 
-/// The waits of a location.
 #[derive(Default)]
 struct LocationWaits {
     /// The waits. The first `in_order` of them are sorted by their starts.

@@ -42,7 +42,6 @@ pub struct Message {
     pub peer: u32,
     /// The number of the communicator.
     pub comm: u32,
-    /// The tag.
     pub tag: u32,
     /// The request of a non-blocking operation. A receive has it when it completes.
     pub request: Option<u64>,

@@ -609,7 +609,9 @@ fn a_long_wait_has_the_joules_of_all_readings() {
             run.act(0, 0, &Enter("main"));
             run.act(1, 0, &Enter("main"));
             run.act(1, 7, &Enter("MPI_Recv"));
-            let (view, mut kept, mut cpu_time) = (run.view, 0, 0.0);
+            let view = run.view;
+            let mut kept = 0;
+            let mut cpu_time = 0.0;
             for time in 9..900 {
                 cpu_time += (time % 7) as f64 / 7.0;
                 run.engine.add_cpu_time(run.locations[1], time, cpu_time);

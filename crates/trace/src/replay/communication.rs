@@ -32,7 +32,9 @@ pub(super) fn communicators_of(
         has_world |= is_all;
         for (rank, process) in (0..).zip(&members) {
             // 0 is the number of MPI_COMM_WORLD. Two communicators with the same members are different ones.
-            let (root, id, size) = (members[0], handle.saturating_add(1), members.len() as u32);
+            let root = members[0];
+            let id = handle.saturating_add(1);
+            let size = members.len() as u32;
             let shared = Members::Shared { root, id, size, rank };
             add(*process, handle, if is_world { Members::World } else { shared });
         }

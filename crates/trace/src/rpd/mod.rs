@@ -336,7 +336,9 @@ impl<'a, 'b> Events<'a, 'b> {
 
     fn put_locations(&mut self, gpus: &Gpus) -> rusqlite::Result<()> {
         let wants = |view: &str| self.choice.view.as_ref().is_none_or(|wanted| wanted == view);
-        let (mut processes, mut threads, mut queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut processes = BTreeMap::new();
+        let mut threads = BTreeMap::new();
+        let mut queues = BTreeMap::new();
         let ranks = Ranks::of(self.definitions);
         let mut put = self.database.connection.prepare("INSERT INTO ampere_thread VALUES (?, ?, ?, ?, ?)")?;
         for (reference, location) in self.definitions.locations.iter() {

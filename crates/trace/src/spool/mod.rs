@@ -238,7 +238,9 @@ impl Spool {
 
     /// Passes all records to `each`, in order, in batches.
     pub fn read(&self, mut each: impl FnMut(&[Record]) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let (mut position, mut records, mut bytes) = (0, Vec::with_capacity(RECORDS_AT_ONCE), Vec::new());
+        let mut position = 0;
+        let mut records = Vec::with_capacity(RECORDS_AT_ONCE);
+        let mut bytes = Vec::new();
         while position < self.end() {
             records.clear();
             self.read_by(&mut bytes, position, self.end(), RECORDS_AT_ONCE, &mut records)?;
@@ -255,15 +257,15 @@ impl Spool {
         record.pop().filter(|record| record.kind() == Some(Kind::LocationEnd))
     }
 
-    /// Copies records from `position` up to `end`, and at most `most`, to `into`. Returns the number of copied records.
+    /// Copies records from `position` up to `end`, and at most `limit`, to `into`. Returns the number of copied records.
     pub fn read_back(
         &self,
         position: u64,
         end: u64,
-        most: usize,
+        limit: usize,
         into: &mut Vec<Record>,
     ) -> io::Result<usize> {
-        self.read_by(&mut Vec::new(), position, end, most, into)
+        self.read_by(&mut Vec::new(), position, end, limit, into)
     }
 
     fn read_by(
@@ -271,10 +273,10 @@ impl Spool {
         bytes: &mut Vec<u8>,
         position: u64,
         end: u64,
-        most: usize,
+        limit: usize,
         into: &mut Vec<Record>,
     ) -> io::Result<usize> {
-        let (mut at, end) = (position, end.min(self.end()).min(position.saturating_add(most as u64)));
+        let (mut at, end) = (position, end.min(self.end()).min(position.saturating_add(limit as u64)));
         let first = self.pieces.partition_point(|piece| piece.end <= position);
         for number in first..self.pieces.len() {
             let begin = number.checked_sub(1).map_or(0, |before| self.pieces[before].end);

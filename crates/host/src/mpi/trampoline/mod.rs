@@ -1,9 +1,9 @@
 //! The wrappers: one naked function for each name, all of which jump to one body.
 //!
 //! Every argument of a wrapped MPI function is of integer or pointer class, so the first six (x86-64) or eight (AArch64) are in
-//! registers and the rest on the stack, and no wrapper needs to know any types: it saves the registers, calls [`enter`](super::enter), and hands the same
-//! registers and a copy of the stack arguments to the real function. The table gives the exact number of words on the stack: no
-//! word beyond the caller's own arguments is read.
+//! registers and the rest on the stack, and no wrapper needs to know any types. A wrapper saves the registers, calls
+//! [`enter`](super::enter), and hands the same registers and a copy of the stack arguments to the real function. The table gives
+//! the exact number of words on the stack: no word beyond the caller's own arguments is read.
 //!
 //! If the call is not recorded (nothing is measured, or the call is from inside MPI) the body removes its frame and *jumps*: the
 //! real function sees the caller's stack as if it had been called directly. If no call will be recorded any more, for example

@@ -69,11 +69,13 @@ pub(super) unsafe extern "C" fn body() {
         ".cfi_remember_state",
         "leave",
         ".cfi_def_cfa rsp, 8",
+        // al = 0: no vector arguments, should the function be variadic.
         "xor eax, eax",
         "jmp r11",
         ".cfi_restore_state",
         // Recorded: copy the stack arguments, last first, on a stack that is 16-aligned at the call.
         "2:",
+        // Byte 2 of r11, saved at rbp - 56: the number of stack words (bits 16 to 23 of the packed call).
         "movzx eax, byte ptr [rbp - 54]",
         "test al, 1",
         "jz 3f",
