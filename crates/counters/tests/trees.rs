@@ -669,6 +669,38 @@ fn the_meters_of_a_grace_superchip_are_told_apart_and_counted_once() {
     assert_eq!(topmost(&opened), ["grace-0", "grace-1"]);
 }
 
+#[test]
+fn every_gpu_of_a_grace_superchip_is_in_the_module_of_its_socket() {
+    for (model, gpus, modules) in [
+        ("NVIDIA GH200 480GB", "devices=2", ["GPU-0", "GPU-1"]),
+        // Each Grace has two GPUs.
+        ("NVIDIA GB200", "devices=4", ["GPU-0 GPU-1", "GPU-2 GPU-3"]),
+        ("NVIDIA GB300", "devices=4", ["GPU-0 GPU-1", "GPU-2 GPU-3"]),
+        // One of the GPUs cannot be seen: the others are still in some module, and no joule is counted twice.
+        ("NVIDIA GB200", "devices=3", ["GPU-0 GPU-1", "GPU-2"]),
+        ("NVIDIA GH200 480GB", "devices=1", ["GPU-0", ""]),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        superchip(root.path(), 2);
+        let more = [
+            ("STAND_IN_NVML_MODEL", model),
+            ("AMPERE_SYS_ROOT", root.path().to_str().unwrap()),
+            ("AMPERE_COUNTERS", "nvml,hwmon"),
+        ];
+        let answer = common::probe_with(&common::NVML, gpus, "read", &more);
+        assert_eq!(answer.topmost(), ["module-0", "module-1"], "{model}, {gpus}");
+        let names = answer.names();
+        let of = |name: &str| &answer.contains[names.iter().position(|other| *other == name).unwrap()];
+        let gpus_of = |module| of(module).iter().filter(|part| part.starts_with("GPU-")).cloned();
+        let found = ["module-0", "module-1"].map(|module| gpus_of(module).collect::<Vec<_>>().join(" "));
+        assert_eq!(found, modules, "{model}, {gpus}");
+        // The counter of a GPU may be that of its module.
+        let last = names.iter().rfind(|name| name.starts_with("GPU-")).unwrap();
+        let socket = u32::from(found[1].contains(last));
+        assert_eq!(*of(last), ["grace", "cpu", "sysio"].map(|part| format!("{part}-{socket}")), "{model}");
+    }
+}
+
 /// Makes the PMU of perf's `power` events, with these events and their scales. Its events are those of the kernel's CPU clock, whose
 /// ticks are nanoseconds: with a scale of 1e-9, they count a watt.
 fn power_events(root: &Path, cpumask: &str, events: &[(&str, &str)]) {
