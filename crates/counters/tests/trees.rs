@@ -596,6 +596,30 @@ fn several_power_meters_are_noted_and_not_used() {
 }
 
 #[test]
+fn a_power_that_is_a_mean_over_minutes_is_not_used() {
+    let opened = |interval: &str, more: &[(&str, &str)]| {
+        let root = tempfile::tempdir().unwrap();
+        let average = [("power1_average", "132000000"), ("power1_average_interval", interval)];
+        hwmon(root.path(), 0, "power_meter", &[&average, more].concat());
+        let mut opened = open(root.path(), "hwmon");
+        let value = opened.sources.first_mut().map(|source| source.read(0).unwrap().raw);
+        (value, opened.notes.join(" "))
+    };
+    let input = ("power1_input", "400000000");
+    for interval in ["1000", "2000", "-1"] {
+        assert_eq!(opened(interval, &[input]), (Some(132_000_000), String::new()), "{interval} ms");
+    }
+    assert_eq!(opened("300000", &[input]), (Some(400_000_000), String::new()));
+    let (value, notes) = opened("300000", &[]);
+    assert_eq!(value, None);
+    assert!(notes.starts_with("hwmon: power-meter: /"), "{notes}");
+    assert!(
+        notes.contains("power1_average is a mean over 300 s, so most of it may be older than the run"),
+        "{notes}"
+    );
+}
+
+#[test]
 fn packages_are_read_through_msr_safe_if_rapls_files_are_not_readable() {
     for (vendor, units, energy) in
         [("GenuineIntel", 0x606, 0x611), ("AuthenticAMD", 0xc001_0299, 0xc001_029b)]
