@@ -3,7 +3,7 @@
 //!
 //! | chip | what it is | file |
 //! | --- | --- | --- |
-//! | `power_meter` | the node, by ACPI's meter at the supply | `power1_average`, integrated |
+//! | `power_meter` | the node, by ACPI's meter at the supply | `power1_average`, else `power1_input`, integrated |
 //! | `power_meter` of NVIDIA Grace | a module, Grace, its cores or its IO, by the text in `power1_oem_info` | the same |
 //! | `amdgpu` | an AMD GPU, if neither of AMD's libraries can be used | `power1_average` or `power1_input`, integrated |
 //! | `amdgpu` of an APU | the whole package including cores, if RAPL does not show it | the same |
@@ -17,7 +17,8 @@
 //!
 //! A power is integrated here between readings, as the mean of the two. The power is measured, but its values between two
 //! readings are not known, so the result is called `integrated`. After an interval longer than [`INTERVAL_MAX`], whose energy is
-//! not known, the energy begins again, as after a reset of a counter.
+//! not known, the energy begins again, as after a reset of a counter. For the same reason, a mean over a longer interval is not
+//! used: ACPI's meters of some servers show the mean of five minutes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -110,12 +111,24 @@ pub(crate) fn open(settings: &Settings, known: Known, errors: &mut OpenErrors) -
 
 impl Hwmon {
     fn add_power(&mut self, chip: &Path, name: &str, kind: Kind, errors: &mut OpenErrors) {
-        let files = ["power1_average", "power1_input"].map(|file| chip.join(file));
-        let Some(path) = files.into_iter().find(|path| path.exists()) else { return };
-        let Some(file) = first_read(&path, errors) else { return };
-        self.add(chip, name, kind, Quality::Integrated, &path);
-        let average = path.ends_with("power1_average");
-        let gauge = if average { Gauge::AveragePower } else { Gauge::CurrentPower };
+        let [average, input] = ["power1_average", "power1_input"].map(|file| chip.join(file));
+        let slow = averaging_interval(chip).filter(|interval| *interval > INTERVAL_MAX && average.exists());
+        let Some(path) = [&average, &input]
+            .into_iter()
+            .find(|path| path.exists() && (slow.is_none() || **path != average))
+        else {
+            errors.notes.extend(slow.map(|interval| {
+                format!(
+                    "{NAME}: {name}: {} is a mean over {} s, so most of it may be older than the run: it is not used",
+                    average.display(),
+                    interval.as_secs_f64()
+                )
+            }));
+            return;
+        };
+        let Some(file) = first_read(path, errors) else { return };
+        self.add(chip, name, kind, Quality::Integrated, path);
+        let gauge = if *path == average { Gauge::AveragePower } else { Gauge::CurrentPower };
         self.sensors.push(Sensor::Power(file, Integral::default(), gauge));
     }
 
@@ -234,6 +247,12 @@ pub(crate) fn grace_part(device: &str) -> Option<(u32, usize)> {
     let (part, socket) = device.split_once('-')?;
     let (number, ..) = GRACE_PARTS.iter().find(|(.., name, _)| *name == part)?;
     Some((socket.parse().ok()?, *number))
+}
+
+/// Returns the time over which `power1_average` is a mean, if the chip reports it.
+fn averaging_interval(chip: &Path) -> Option<Duration> {
+    let milliseconds = text_of(&chip.join("power1_average_interval"))?;
+    milliseconds.parse().ok().map(Duration::from_millis)
 }
 
 /// Reports a chip that is not used, if its files look useful.

@@ -38,7 +38,7 @@ fn relate_known(sources: &mut [Box<dyn Source>], root: &Path) {
     };
     let within = |part: &Device, whole: &Device| {
         part.name != whole.name
-            && (contains(whole, part) || in_apu(part, whole) || in_accelerator(part, whole))
+            && (contains(whole, part, &all) || in_apu(part, whole) || in_accelerator(part, whole))
     };
     for whole in sources.iter_mut().flat_map(|source| source.devices_mut()) {
         let parts = all.iter().filter(|part| part.source != custom::NAME && within(part, whole));
@@ -122,13 +122,13 @@ fn make_unique(sources: &mut [Box<dyn Source>]) {
 }
 
 /// Whether the joules of `part` are in those of `whole`, according to what their sources measure.
-fn contains(whole: &Device, part: &Device) -> bool {
+fn contains(whole: &Device, part: &Device, all: &[Device]) -> bool {
     match (whole.source, whole.kind) {
         // These meters are at the power inlet, so they contain everything. If there are two of them, the blade's own contains the
         // other.
         (cray_pm::NAME, Kind::Node) => true,
-        (hwmon::NAME, _) if hwmon::grace_part(&whole.name).is_some() => superchip_contains(whole, part),
-        (nvml::NAME, _) => superchip_contains(whole, part),
+        (hwmon::NAME, _) if hwmon::grace_part(&whole.name).is_some() => superchip_contains(whole, part, all),
+        (nvml::NAME, _) => superchip_contains(whole, part, all),
         (hwmon::NAME, Kind::Node) => !(part.source == cray_pm::NAME && part.kind == Kind::Node),
         // `accel0` is in `accel`, and `cpu0` in `cpu`. The CPU's regulators supply the parts that RAPL counts.
         (cray_pm::NAME, kind) if part.source == cray_pm::NAME => {
@@ -154,21 +154,32 @@ fn contains(whole: &Device, part: &Device) -> bool {
     }
 }
 
-/// Whether a part of a Grace superchip contains another: the module contains everything, Grace its cores and its IO. A GPU of a
-/// Grace Hopper may count its whole module, so it is never added to Grace. Module n is assumed to have GPU n.
-fn superchip_contains(whole: &Device, part: &Device) -> bool {
+/// Whether a part of a Grace superchip contains another: the module contains everything, Grace its cores and its IO. A GPU may
+/// count its whole module, so it is never added to Grace.
+fn superchip_contains(whole: &Device, part: &Device, all: &[Device]) -> bool {
     let place = |device: &Device| match device.source {
         hwmon::NAME => hwmon::grace_part(&device.name),
-        nvml::NAME if is_superchip(device) => Some((number(device)?, hwmon::GRACE_HOPPER_GPU)),
-        _ => None,
+        _ => Some((superchip_socket(device, all)?, hwmon::GRACE_HOPPER_GPU)),
     };
     let (Some((socket, own)), Some((of_part, inner))) = (place(whole), place(part)) else { return false };
     let is_leaf = own > hwmon::GRACE;
     socket == of_part && own < inner && !is_leaf
 }
 
+/// Returns the socket of a superchip's GPU, if there are meters of sockets. The GPUs are assumed to be in the order of the
+/// sockets, and to be equally many in each: one in a GH200, two in a GB200.
+fn superchip_socket(gpu: &Device, all: &[Device]) -> Option<u32> {
+    let meters = all.iter().filter(|device| device.source == hwmon::NAME);
+    let sockets: BTreeSet<u32> =
+        meters.filter_map(|device| Some(hwmon::grace_part(&device.name)?.0)).collect();
+    let gpus: Vec<&Device> = all.iter().filter(|device| is_superchip(device)).collect();
+    let place = gpus.iter().position(|device| device.name == gpu.name)?;
+    sockets.iter().nth(place / gpus.len().div_ceil(sockets.len().max(1))).copied()
+}
+
 fn is_superchip(gpu: &Device) -> bool {
-    ["GH200", "GB200", "GB300"].iter().any(|model| gpu.description.contains(model))
+    gpu.source == nvml::NAME
+        && ["GH200", "GB200", "GB300"].iter().any(|model| gpu.description.contains(model))
 }
 
 fn is_numbered(part: &Device, whole: &Device) -> bool {

@@ -596,6 +596,30 @@ fn several_power_meters_are_noted_and_not_used() {
 }
 
 #[test]
+fn a_power_that_is_a_mean_over_minutes_is_not_used() {
+    let opened = |interval: &str, more: &[(&str, &str)]| {
+        let root = tempfile::tempdir().unwrap();
+        let average = [("power1_average", "132000000"), ("power1_average_interval", interval)];
+        hwmon(root.path(), 0, "power_meter", &[&average, more].concat());
+        let mut opened = open(root.path(), "hwmon");
+        let value = opened.sources.first_mut().map(|source| source.read(0).unwrap().raw);
+        (value, opened.notes.join(" "))
+    };
+    let input = ("power1_input", "400000000");
+    for interval in ["1000", "2000", "-1"] {
+        assert_eq!(opened(interval, &[input]), (Some(132_000_000), String::new()), "{interval} ms");
+    }
+    assert_eq!(opened("300000", &[input]), (Some(400_000_000), String::new()));
+    let (value, notes) = opened("300000", &[]);
+    assert_eq!(value, None);
+    assert!(notes.starts_with("hwmon: power-meter: /"), "{notes}");
+    assert!(
+        notes.contains("power1_average is a mean over 300 s, so most of it may be older than the run"),
+        "{notes}"
+    );
+}
+
+#[test]
 fn packages_are_read_through_msr_safe_if_rapls_files_are_not_readable() {
     for (vendor, units, energy) in
         [("GenuineIntel", 0x606, 0x611), ("AuthenticAMD", 0xc001_0299, 0xc001_029b)]
@@ -667,6 +691,38 @@ fn the_meters_of_a_grace_superchip_are_told_apart_and_counted_once() {
     let opened = open(root.path(), "hwmon");
     assert!(opened.notes[0].contains("2 ACPI power meters"), "{:?}", opened.notes);
     assert_eq!(topmost(&opened), ["grace-0", "grace-1"]);
+}
+
+#[test]
+fn every_gpu_of_a_grace_superchip_is_in_the_module_of_its_socket() {
+    for (model, gpus, modules) in [
+        ("NVIDIA GH200 480GB", "devices=2", ["GPU-0", "GPU-1"]),
+        // Each Grace has two GPUs.
+        ("NVIDIA GB200", "devices=4", ["GPU-0 GPU-1", "GPU-2 GPU-3"]),
+        ("NVIDIA GB300", "devices=4", ["GPU-0 GPU-1", "GPU-2 GPU-3"]),
+        // One of the GPUs cannot be seen: the others are still in some module, and no joule is counted twice.
+        ("NVIDIA GB200", "devices=3", ["GPU-0 GPU-1", "GPU-2"]),
+        ("NVIDIA GH200 480GB", "devices=1", ["GPU-0", ""]),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        superchip(root.path(), 2);
+        let more = [
+            ("STAND_IN_NVML_MODEL", model),
+            ("AMPERE_SYS_ROOT", root.path().to_str().unwrap()),
+            ("AMPERE_COUNTERS", "nvml,hwmon"),
+        ];
+        let answer = common::probe_with(&common::NVML, gpus, "read", &more);
+        assert_eq!(answer.topmost(), ["module-0", "module-1"], "{model}, {gpus}");
+        let names = answer.names();
+        let of = |name: &str| &answer.contains[names.iter().position(|other| *other == name).unwrap()];
+        let gpus_of = |module| of(module).iter().filter(|part| part.starts_with("GPU-")).cloned();
+        let found = ["module-0", "module-1"].map(|module| gpus_of(module).collect::<Vec<_>>().join(" "));
+        assert_eq!(found, modules, "{model}, {gpus}");
+        // The counter of a GPU may be that of its module.
+        let last = names.iter().rfind(|name| name.starts_with("GPU-")).unwrap();
+        let socket = u32::from(found[1].contains(last));
+        assert_eq!(*of(last), ["grace", "cpu", "sysio"].map(|part| format!("{part}-{socket}")), "{model}");
+    }
 }
 
 /// Makes the PMU of perf's `power` events, with these events and their scales. Its events are those of the kernel's CPU clock, whose

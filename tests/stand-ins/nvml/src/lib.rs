@@ -6,7 +6,7 @@
 //!
 //! The file `1` in the directory `STAND_IN_NVML_PROCESSES` has the pids of the processes that use device 1, and so on.
 
-use std::ffi::{CStr, c_char, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, CString, c_char, c_uint, c_ulonglong, c_void};
 
 use scripted_counters::script::Reading;
 use scripted_counters::{StandIn, put};
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *m
     if unsafe { put(device, handle) } { SUCCESS } else { INVALID_ARGUMENT }
 }
 
-/// Every device has the name `Stand-in GPU`.
+/// Every device has the name in the variable `STAND_IN_NVML_MODEL`, or `Stand-in GPU`.
 ///
 /// # Safety
 /// `name` is null or points to `length` bytes that may be written to.
@@ -107,8 +107,10 @@ pub unsafe extern "C" fn nvmlDeviceGetName(device: Handle, name: *mut c_char, le
     if device.addr() < HANDLES {
         return INVALID_ARGUMENT;
     }
+    let model = std::env::var("STAND_IN_NVML_MODEL").unwrap_or_default();
+    let model = CString::new(model).ok().filter(|model| !model.is_empty());
     // SAFETY: this function's own contract.
-    unsafe { put_text(name, length, c"Stand-in GPU") }
+    unsafe { put_text(name, length, model.as_deref().unwrap_or(c"Stand-in GPU")) }
 }
 
 /// The layout of `nvmlPciInfo_t`.
