@@ -66,8 +66,7 @@ pub struct ReportArguments {
     /// What `flamegraph`, `folded` and `pprof` show: all joules, or those above what the devices draw anyway
     #[arg(long, value_enum, default_value_t = Metric::Joules)]
     metric: Metric,
-    /// The run's settings, for traces, `chrome`, `perfetto`, `firefox` and `timeline`: needed because the trace holds raw
-    /// readings
+    /// The run's settings, for traces, `chrome`, `perfetto`, `firefox` and `timeline`: needed because the trace holds raw readings
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -76,8 +76,8 @@ pub struct RunArguments {
     /// A Score-P filter file with functions that are not recorded; `ampere report -f scorep-filter` makes one
     #[arg(long, value_name = "FILE", value_parser = path_parser())]
     filter: Option<PathBuf>,
-    /// Sample the call paths of programs that are not instrumented: auto (each 1 to 10 ms of CPU time, and less often in long
-    /// runs; the default), off, or a time such as 5ms
+    /// Sample the call paths of programs that are not instrumented: auto (each 1 to 10 ms of CPU time, and less often in long runs;
+    /// the default), off, or a time such as 5ms
     #[arg(long, visible_alias = "stacks", value_name = "auto|off|PERIOD", value_parser = value_of(SAMPLE))]
     sample: Option<String>,
     /// Count units of work that the command prints: a regular expression whose first group is a number, of which each match adds
@@ -86,8 +86,8 @@ pub struct RunArguments {
     /// End with an error if the command cannot be measured, instead of running it without being measured
     #[arg(long)]
     require: bool,
-    /// Run the command this many times, with the results of each run in DIR/1, DIR/2 and so on. ampere compare DIR takes them as
-    /// a group. A run that fails ends the series
+    /// Run the command this many times, with the results of each run in DIR/1, DIR/2 and so on. ampere compare DIR takes them as a
+    /// group. A run that fails ends the series
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
     /// End a series earlier, once the 95 % range of the mean joules is within this part of the mean

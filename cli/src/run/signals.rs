@@ -203,9 +203,9 @@ fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
     true
 }
 
-/// Handles signals while the results are written after the command's end, because that may take a long time if a file system
-/// hangs. The first one that asks this process to end prints a line, and the second one ends this process. The collector
-/// continues on its own.
+/// Handles signals while the results are written after the command's end, because that may take a long time if a file system hangs.
+/// The first one that asks this process to end prints a line, and the second one ends this process. The collector continues on
+/// its own.
 pub fn stop_waiting_when_asked(output: &Path, status: i32) {
     let output = output.to_owned();
     let listen = move || {

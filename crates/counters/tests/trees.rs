@@ -180,8 +180,8 @@ fn invalid_figures_are_excluded_and_noted() {
     assert_eq!(opened.notes.len(), 4, "{notes}");
 }
 
-/// Two zones can have one name: two drivers show the same package, or a kernel gives two dies the same name. Users can see from
-/// the values which of these it is.
+/// Two zones can have one name: two drivers show the same package, or a kernel gives two dies the same name. Users can see from the
+/// values which of these it is.
 #[test]
 fn a_second_zone_of_a_name_has_a_name_of_its_own() {
     let root = tempfile::tempdir().unwrap();
@@ -669,8 +669,8 @@ fn the_meters_of_a_grace_superchip_are_told_apart_and_counted_once() {
     assert_eq!(topmost(&opened), ["grace-0", "grace-1"]);
 }
 
-/// Makes the PMU of perf's `power` events, with these events and their scales. Its events are those of the kernel's CPU clock,
-/// whose ticks are nanoseconds: with a scale of 1e-9, they count a watt.
+/// Makes the PMU of perf's `power` events, with these events and their scales. Its events are those of the kernel's CPU clock, whose
+/// ticks are nanoseconds: with a scale of 1e-9, they count a watt.
 fn power_events(root: &Path, cpumask: &str, events: &[(&str, &str)]) {
     let power = root.join("sys/bus/event_source/devices/power");
     put(&power.join("type"), "1\n");

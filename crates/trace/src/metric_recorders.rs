@@ -337,8 +337,7 @@ impl Track {
         self.still += u32::from(joules == 0.0);
     }
 
-    /// Whether the last reading shows only one update. `update_seconds` may be too long: it is at least the time between
-    /// readings.
+    /// Whether the last reading shows only one update. `update_seconds` may be too long: it is at least the time between readings.
     fn shows_one_update(&self) -> bool {
         self.gap_seconds <= 0.5 * self.update_seconds
     }

@@ -103,8 +103,8 @@ impl Metrics {
         values_of(&self.doubtful, metric, values)
     }
 
-    /// Returns the powers on nodes where no energy of the same part rises, and the energies that do not. `left_out` are series
-    /// that are not devices.
+    /// Returns the powers on nodes where no energy of the same part rises, and the energies that do not. `left_out` are series that
+    /// are not devices.
     pub fn find_exceptions<'a>(
         &self,
         definitions: &Definitions,
@@ -244,8 +244,8 @@ struct PartNames {
     are_of_likwid: bool,
 }
 
-/// Returns the description of one of NVIDIA Grace's meters, such as `CPU Power Socket 0`, if the metric's name does not state
-/// what is counted.
+/// Returns the description of one of NVIDIA Grace's meters, such as `CPU Power Socket 0`, if the metric's name does not state what
+/// is counted.
 fn text_of_grace(member: &MetricMember) -> Option<&str> {
     let text = Some(member.description.trim()).filter(|text| text.contains(GRACE_SOCKET));
     text.filter(|_| Counted::by_name(&member.name).level.is_none())
