@@ -14,7 +14,8 @@ const SECONDS_PER_ROUND: f64 = 2e-4;
 const ROUNDS_OF_PROGRAM: u32 = 5000;
 /// The amount of work that is timed first, to find the amount that takes `SECONDS_PER_ROUND`.
 const TRIED_WORK: f64 = 50_000.0;
-/// The duration of a short and of a long run of processes that sleep. The difference of the two excludes the start and the end of a run.
+/// The duration of a short and of a long run of processes that sleep. The difference of the two excludes the start and the end of
+/// a run.
 const SLEEPERS_SECONDS: [u32; 2] = [5, 20];
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {

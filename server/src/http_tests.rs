@@ -182,8 +182,8 @@ fn slow_clients_keep_others_waiting_for_a_moment_only() {
     done.send(()).unwrap();
     dripping.join().unwrap();
     assert_eq!(status(&answer), "200", "after {waited:?}");
-    // Several rounds of slow clients are served first, which takes three times HEAD_LIMIT if each of them gets all of it. The kernel
-    // may repeat the request for this connection after up to three seconds.
+    // Several rounds of slow clients are served first, which takes three times HEAD_LIMIT if each of them gets all of it. The
+    // kernel may repeat the request for this connection after up to three seconds.
     assert!(waited < 2 * HEAD_LIMIT, "{waited:?}");
 }
 

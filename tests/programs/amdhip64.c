@@ -4,8 +4,8 @@
  * itself. The table of functions is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work.
  *
  * STAND_IN_GPUS is the number of GPUs: stream I belongs to GPU I modulo this number. STAND_IN_PLAY is the directory that has the
- * times of readings (tests/stand-ins/scripted-counters/src/played.rs). STAND_IN_LAUNCH_US keeps the thread of a launch or copy busy
- * for this many microseconds of CPU time, so that samples are taken in it. */
+ * times of readings (tests/stand-ins/scripted-counters/src/played.rs). STAND_IN_LAUNCH_US keeps the thread of a launch or copy
+ * busy for this many microseconds of CPU time, so that samples are taken in it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -77,8 +77,8 @@ static void odd_records(void) {
 	launch(smaller, 5, WITHOUT_RECORD, NULL);
 }
 
-/* Launches the kernels listed in the file `kernels`. Each line has a stream, the begin and end as positions between readings, and a
- * name. Then the readings start, and the program waits for their end. */
+/* Launches the kernels listed in the file `kernels`. Each line has a stream, the begin and end as positions between readings, and
+ * a name. Then the readings start, and the program waits for their end. */
 static void play(const char *directory) {
 	char path[4096], name[4096];
 	struct work work = {.odd = PLAYED};

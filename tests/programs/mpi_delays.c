@@ -1,5 +1,5 @@
-/* One rank is slow before each kind of operation, in a function of its own, and a barrier follows: the others wait for it, directly or
-   through a rank that waits itself. With BUSY, the slow rank computes instead of sleeping. */
+/* One rank is slow before each kind of operation, in a function of its own, and a barrier follows: the others wait for it,
+ * directly or through a rank that waits itself. With BUSY, the slow rank computes instead of sleeping. */
 #include <mpi.h>
 #include <time.h>
 #if MPI_VERSION < 4

@@ -1,5 +1,5 @@
-/* Blocking, non-blocking and persistent collectives among neighbours: on a line of ranks, and on a graph in which each rank sends to
-   the next two. A persistent one among all ranks comes last. */
+/* Blocking, non-blocking and persistent collectives among neighbours: on a line of ranks, and on a graph in which each rank sends
+ * to the next two. A persistent one among all ranks comes last. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -134,8 +134,8 @@ fn an_unmodified_program_has_call_paths() {
     place.assert_clean();
 }
 
-/// Repeats a run until its shares are right, and returns its summary. Samples are lost if the collector gets no CPU for a tenth of
-/// a second, and stolen time counts for one function: this disturbs some runs, but not all of this many.
+/// Repeats a run until its shares are right, and returns its summary. Samples are lost if the collector gets no CPU for a tenth
+/// of a second, and stolen time counts for one function: this disturbs some runs, but not all of this many.
 #[track_caller]
 fn undisturbed(
     place: &Place,
@@ -247,8 +247,8 @@ fn samples_cost_at_most_one_percent(summary: &Value, text: &str) {
     assert!(text.contains(&line), "{line}: {text}");
 }
 
-/// Checks the standard errors: with n of N samples, it is √(N p (1 - p)) samples, where p is (n + 2)/(N + 4). The number of samples
-/// is that of the CPU time by which dynamic joules are divided.
+/// Checks the standard errors: with n of N samples, it is √(N p (1 - p)) samples, where p is (n + 2)/(N + 4). The number of
+/// samples is that of the CPU time by which dynamic joules are divided.
 fn assert_standard_errors(summary: &Value) {
     let all = samples_of_all(summary);
     let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
@@ -494,8 +494,8 @@ fn programs_that_a_launcher_starts_are_one_run_and_sampled_from_their_start() {
     place.assert_clean();
 }
 
-/// Three other programs use most of the thread's CPU: before its third sample, with which it gets a location, its CPU time is that
-/// of the other threads of the process.
+/// Three other programs use most of the thread's CPU: before its third sample, with which it gets a location, its CPU time is
+/// that of the other threads of the process.
 #[test]
 fn cpu_time_of_a_thread_that_has_no_location_yet_agrees_with_its_trace() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -1236,8 +1236,8 @@ fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented()
         let ways = [(build("plain", &[]), "250us"), (build("exact", &hooks), "off")];
         let mut all = [vec![Vec::new(); functions.len()], vec![Vec::new(); functions.len()]];
         let mut differences = Vec::new();
-        // The cases alternate, because the load of the machine changes. Other load takes a part of some rounds only, so the medians
-        // are compared.
+        // The cases alternate, because the load of the machine changes. Other load takes a part of some rounds only, so the
+        // medians are compared.
         for round in 0..12 {
             for (at, (program, sample)) in ways.iter().enumerate() {
                 let output = format!("{compiler}-{sample}-{round}");
@@ -1657,7 +1657,8 @@ fn where_no_memory_is_left_to_sample_a_note_reports_it() {
     assert_eq!(summary["run"]["complete"], false, "{:#?}", summary["run"]);
 }
 
-/// A program that spends most of its time in the kernel. It calls `read` seldom, so that hardly any sample is taken outside the kernel.
+/// A program that spends most of its time in the kernel. It calls `read` seldom, so that hardly any sample is taken outside the
+/// kernel.
 const KERNEL_WORK: &str = r#"
     #include <fcntl.h>
     #include <math.h>

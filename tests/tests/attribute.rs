@@ -7,8 +7,8 @@ mod random_traces;
 mod synthetic_trace;
 
 use ampere_tests::jobs::{Done, Place, files_below, have, run, start, until};
+use ampere_tests::random::Random;
 use ampere_tests::runs::parse;
-use random_traces::Random;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn good(command: &mut Command) -> Done {
 fn random_trace(place: &Place, seed: u64) -> (PathBuf, String) {
     let directory = place.path(format!("trace-{seed}"));
     std::fs::create_dir(&directory).expect("a directory");
-    let generated = random_traces::write(&mut Random(seed), &directory).expect("a trace");
+    let generated = random_traces::write(&mut Random::new(seed), &directory).expect("a trace");
     let config = directory.join("ampere.toml");
     std::fs::write(&config, &generated.toml).expect("a file");
     (directory.join("traces.otf2"), config.display().to_string())

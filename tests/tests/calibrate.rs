@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Sleeps in `busy` and in `rest`, at the times at which the stand-in's wave of that period is high and low. The stand-in's power
-/// follows the clock and not the load, so the edges are exact on any machine. At the end it prints the sum of the seconds by which
-/// it woke up late.
+/// follows the clock and not the load, so the edges are exact on any machine. At the end it prints the sum of the seconds by
+/// which it woke up late.
 const WAVE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,13 +5,13 @@
 mod random_traces;
 
 use ampere_tests::jobs::{Done, Place, files_below, run, start, until};
+use ampere_tests::random::Random;
 use ampere_tests::runs::{parse, python_with};
 use ampere_tests::{root, skip_unless};
 use otf2::{
     ArchiveWriter, Definitions, LocationGroup, LocationRef, LocationType, MetricBase, MetricClass,
     MetricMember, MetricMode, MetricOccurrence, MetricType, MetricValueType, RecorderKind, Region,
 };
-use random_traces::Random;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 
@@ -134,7 +134,7 @@ fn calls_of_random_traces_add_up_to_the_summary() {
     for seed in 0..60 {
         let trace = place.path(format!("trace-{seed}"));
         std::fs::create_dir(&trace).expect("a directory");
-        let generated = random_traces::write(&mut Random(seed), &trace).expect("a trace");
+        let generated = random_traces::write(&mut Random::new(seed), &trace).expect("a trace");
         let config = trace.join("ampere.toml");
         std::fs::write(&config, &generated.toml).expect("a file");
         let config = config.display().to_string();

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 const WATTS_PER_CORE: f64 = 10.0;
 
 /// `total COMMAND...` executes a command and prints the CPU seconds of itself and of all its children. `work SECONDS` uses a CPU
-/// for this time, `hidden SECONDS` does so after it has cleared PR_SET_DUMPABLE, and `exec SECONDS` does so twice, the second time
-/// as another program.
+/// for this time, `hidden SECONDS` does so after it has cleared PR_SET_DUMPABLE, and `exec SECONDS` does so twice, the second
+/// time as another program.
 /// `vfork COUNT` starts programs that work for 20 ms each, one after the other, `children COUNT` and `threads COUNT` children and
 /// threads that work for 0.7 ms each.
 const PROGRAM: &str = r#"
@@ -100,8 +100,8 @@ const RANKS: &str = r#"
     }
 "#;
 
-/// The program works for about 40 us and then sleeps for 0.1 ms, for two seconds. At the end it prints the CPU seconds that it has
-/// used for the work, by its own clock.
+/// The program works for about 40 us and then sleeps for 0.1 ms, for two seconds. At the end it prints the CPU seconds that it
+/// has used for the work, by its own clock.
 const NAPS: &str = r#"
     #include <stdio.h>
     #include <time.h>
@@ -299,7 +299,8 @@ fn check_ranks(compiler: &str, launcher: &[&str], count: usize, work: [&str; 3])
         let own = rows.iter().filter(|row| row["location_group"] == group.as_str()).filter(is_counted);
         own.map(|row| number(row, "exclusive_joules")).sum()
     };
-    // On a machine that others use, a rank's time can be off by this, because it begins and ends within sample intervals of others.
+    // On a machine that others use, a rank's time can be off by this, because it begins and ends within sample intervals of
+    // others.
     let shared = 0.005;
     let all: Vec<String> = ranks.iter().map(|rank| format!("{rank:?}: {:.3} J", joules(rank))).collect();
     for rank in &ranks {

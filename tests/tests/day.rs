@@ -294,7 +294,8 @@ fn replay(seconds: u64) -> Replay {
     }
 }
 
-/// The kernel counts the pages when `smaps_rollup` is read. The figure in `status` may be off by megabytes on machines with many CPUs.
+/// The kernel counts the pages when `smaps_rollup` is read. The figure in `status` may be off by megabytes on machines with many
+/// CPUs.
 fn resident_bytes() -> u64 {
     let kilobytes = |file: &str, name: &str| {
         let text = std::fs::read_to_string(format!("/proc/self/{file}")).ok()?;

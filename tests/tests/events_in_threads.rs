@@ -7,9 +7,9 @@ use ampere_tests::skip_unless;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The main thread touches 2000 new pages, and a second thread then touches 6000. Prints the page faults of each, and of the process.
-/// Each works for a while before and after that: the events between two samples count for the later one, which may be another
-/// function's.
+/// The main thread touches 2000 new pages, and a second thread then touches 6000. Prints the page faults of each, and of the
+/// process. Each works for a while before and after that: the events between two samples count for the later one, which may be
+/// another function's.
 const PROGRAM: &str = r#"
     #define _GNU_SOURCE
     #include <pthread.h>

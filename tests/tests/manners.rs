@@ -144,8 +144,8 @@ fn preloading_costs_another_program_at_most_half_a_millisecond() {
     place.assert_clean();
 }
 
-/// On a quiet machine it is 80 ms. On a busy one some runs take longer, and all of them do where a hypervisor takes CPU time away.
-/// No fixed wait of half a second fits into the limit.
+/// On a quiet machine it is 80 ms. On a busy one some runs take longer, and all of them do where a hypervisor takes CPU time
+/// away. No fixed wait of half a second fits into the limit.
 #[test]
 fn a_run_of_a_command_that_does_nothing_takes_a_fraction_of_a_second_more() {
     let place = Place::new();

@@ -271,8 +271,8 @@ fn threads_that_work_while_the_main_thread_waits_lead() {
     let place = Place::new();
     let program = place.compile("cc", "threads", THREADS, INSTRUMENTED);
     let running = start(place.ampere_run("out", [&program]).env("AMPERE_COUNTERS", "estimate"));
-    // The live table has the figures of all threads, too, until the run ends. The threads work for so long that it does not matter
-    // if the main thread is alone for a moment at the start or at the end.
+    // The live table has the figures of all threads, too, until the run ends. The threads work for so long that it does not
+    // matter if the main thread is alone for a moment at the start or at the end.
     until("the live figures are those of all threads", || {
         let address = announced(&place.path("out")).map(|it| it.address());
         let body = address.and_then(|address| http::get(address, "/snapshot.json").ok());

@@ -1,5 +1,5 @@
-//! The wheel for pip: the programs in it run, and the module `ampere` reads their results. python/tests/test_ampere.py has the checks in
-//! Python.
+//! The wheel for pip: the programs in it run, and the module `ampere` reads their results. python/tests/test_ampere.py has the
+//! checks in Python.
 
 use ampere_tests::jobs::{Place, built, run};
 use ampere_tests::runs::{list, number, on_path, python_with, relative, succeed, text};

@@ -167,8 +167,8 @@ fn functions_that_are_not_instrumented_are_sampled_next_to_those_that_are() {
     assert!(is_right, "{recorded}, {sampled}: {summary:#}");
 }
 
-/// The collector checks every 100 ms whether a program records its functions. Here the recorded function is called as often, so that
-/// it is open at all checks or at none, as the start decides.
+/// The collector checks every 100 ms whether a program records its functions. Here the recorded function is called as often, so
+/// that it is open at all checks or at none, as the start decides.
 #[test]
 fn a_program_that_is_in_a_recorded_function_at_each_check_is_sampled_between_them() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");

@@ -203,8 +203,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Returns the edges in a command's output, counts them in `count`, and passes other lines to `other`. Reads to the end even after an
-/// error, so that a full pipe does not stop the command.
+/// Returns the edges in a command's output, counts them in `count`, and passes other lines to `other`. Reads to the end even
+/// after an error, so that a full pipe does not stop the command.
 fn read_edges(
     output: impl Read,
     count: &AtomicUsize,

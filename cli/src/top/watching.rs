@@ -19,7 +19,8 @@ use tokio::signal::unix::{SignalKind, signal};
 const PERIOD: Duration = Duration::from_secs(1);
 /// The time limit for an answer. A collector on another node may be slow, and keys do not wait for it.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The time spent on requests is at most the whole time divided by this, because the collector of a very large run answers slowly.
+/// The time spent on requests is at most the whole time divided by this, because the collector of a very large run answers
+/// slowly.
 const PART_MAX: u32 = 20;
 
 /// After a signal the program ends within this time.

@@ -194,7 +194,8 @@ impl Ingest {
         }
     }
 
-    /// Looks up the rank of a process and its communicator with this handle. Both are in its log before the first event with them.
+    /// Looks up the rank of a process and its communicator with this handle. Both are in its log before the first event with
+    /// them.
     fn learn_communicator(&mut self, process: usize, handle: u32, timeline: &mut LiveTimeline) {
         let attributor = &mut timeline.pipeline.attributor;
         let of = &mut self.processes[process];

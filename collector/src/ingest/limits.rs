@@ -1,5 +1,5 @@
-//! Upper bounds on what an application can make the collector hold. A defective or hostile program loses its own figures, but does
-//! not use up the memory of the node. Correct programs reach only the bound on descriptors, which loses nothing.
+//! Upper bounds on what an application can make the collector hold. A defective or hostile program loses its own figures, but
+//! does not use up the memory of the node. Correct programs reach only the bound on descriptors, which loses nothing.
 
 use crate::files_max;
 

@@ -21,8 +21,8 @@ pub(super) enum OwnFunctions {
 
 impl OwnFunctions {
     /// Takes the outermost recorded call that is open at a time. Returns whether the process records its functions, if that has
-    /// changed. `long`: the time for which the call must be open. Many short calls, each of which is open when this is called, say
-    /// nothing about the time between them.
+    /// changed. `long`: the time for which the call must be open. Many short calls, each of which is open when this is called,
+    /// say nothing about the time between them.
     pub fn update(&mut self, call: Option<Call>, time: Timestamp, long: u64) -> Option<bool> {
         let before = *self;
         *self = match (before, call) {

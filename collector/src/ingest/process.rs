@@ -359,8 +359,8 @@ impl Process {
         complaints.into_iter().for_each(|line| self.complain(line));
     }
 
-    /// Returns the location where a thread's calls are recorded. If the kernel has given its number to several threads, it is that
-    /// of the last one.
+    /// Returns the location where a thread's calls are recorded. If the kernel has given its ID to several threads, it is
+    /// that of the last one.
     pub fn location_of(&self, thread: u32) -> Option<&LiveLocation> {
         let later = self.later_threads.get(&thread);
         self.locations.iter().rfind(|location| {
@@ -399,8 +399,8 @@ impl Process {
         }
     }
 
-    /// Checks whether the process records its own functions: whether its main thread stays in one or, if no stacks are sampled, is in
-    /// any frame. Returns the new state if it has changed.
+    /// Checks whether the process records its own functions: whether its main thread stays in one or, if no stacks are sampled,
+    /// is in any frame. Returns the new state if it has changed.
     pub fn find_recording(&mut self, timeline: &LiveTimeline, has_samples: bool) -> Option<bool> {
         if self.is_sampled() {
             return None;

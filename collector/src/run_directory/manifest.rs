@@ -92,8 +92,8 @@ pub struct Progress {
     /// The source of the times at which threads are on a CPU, as the summary names it; empty if there was none.
     #[serde(default)]
     pub activity: String,
-    /// For each process, by pid and start time: the PCI addresses of the GPUs on which it has had queues, according to the driver.
-    /// An empty list means that the process has not opened the driver.
+    /// For each process, by pid and start time: the PCI addresses of the GPUs on which it has had queues, according to the
+    /// driver. An empty list means that the process has not opened the driver.
     #[serde(default)]
     pub queues: BTreeMap<String, BTreeSet<String>>,
 }

@@ -164,8 +164,8 @@ pub struct PowerReading {
     pub watts: Option<f64>,
 }
 
-/// Combines the gauges of devices that are shown as one: powers, their limits and memories are added, and for other quantities the greatest
-/// value is kept.
+/// Combines the gauges of devices that are shown as one: powers, their limits and memories are added, and for other quantities
+/// the greatest value is kept.
 pub fn add_all(to: &mut Vec<GaugeReading>, more: impl Iterator<Item = GaugeReading>) {
     const ADDITIVE: [Quantity; 4] =
         [Quantity::Power, Quantity::MemoryUsed, Quantity::MemorySize, Quantity::PowerLimit];

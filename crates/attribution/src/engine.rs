@@ -39,8 +39,8 @@ pub(crate) struct Location {
 
 const _: () = assert!(size_of::<Location>() == 64);
 
-/// The attribution engine; see the crate's documentation. In each view, times must not decrease; events whose times do are counted
-/// as late.
+/// The attribution engine; see the crate's documentation. In each view, times must not decrease; events whose times do are
+/// counted as late.
 #[derive(Clone, Debug, Default)]
 pub struct Engine {
     locations: Vec<Location>,
@@ -137,8 +137,8 @@ impl Engine {
         self.views[kernels.0 as usize].busy_times = Some(Box::default());
     }
 
-    /// States that a stream draws from `kernels`. Does nothing unless [`Engine::divide_by_kernels`] was called. Returns `false` if
-    /// it is too late, because the view has had a sample.
+    /// States that a stream draws from `kernels`. Does nothing unless [`Engine::divide_by_kernels`] was called. Returns `false`
+    /// if it is too late, because the view has had a sample.
     pub fn know_streams(&mut self, kernels: ViewIndex) -> bool {
         self.views[kernels.0 as usize].know_activity()
     }
@@ -148,8 +148,8 @@ impl Engine {
         self.with_twin(ranks).all(|view| self.views[view.0 as usize].know_kernels(kernels))
     }
 
-    /// Takes back [`Engine::know_streams`] and [`Engine::know_kernels`], because no stream draws from `kernels` after all. Neither
-    /// view may have charged anything yet.
+    /// Takes back [`Engine::know_streams`] and [`Engine::know_kernels`], because no stream draws from `kernels` after all.
+    /// Neither view may have charged anything yet.
     pub fn forget_streams(&mut self, ranks: ViewIndex, kernels: ViewIndex) {
         for view in self.with_twin(ranks).chain([kernels]) {
             self.views[view.0 as usize].forget_activity();
@@ -613,8 +613,8 @@ impl Engine {
         }
     }
 
-    /// Calls `each` with (region, joules) for every call path of the view whose last frame was entered on its location. This leaves
-    /// out the call paths of launches, with which others begin ([`Engine::begin_in`]).
+    /// Calls `each` with (region, joules) for every call path of the view whose last frame was entered on its location. This
+    /// leaves out the call paths of launches, with which others begin ([`Engine::begin_in`]).
     pub fn each_entered_account(&self, view: ViewIndex, mut each: impl FnMut(RegionRef, Spent)) {
         for (location, node, spent) in self.views[view.0 as usize].accounts() {
             let node = self.locations[location as usize].paths.node(node);

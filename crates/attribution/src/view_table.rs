@@ -68,8 +68,8 @@ pub struct RegionRow {
 /// active, and possible joules those of all intervals in which the frame was active at all.
 ///
 /// # Least and most power
-/// Under the policy *time sliced*, the power of a sample interval is the device's (joules / length), however many frames shared it.
-/// Under *busy only*, it is the power that each frame was charged for (joules / run time of all).
+/// Under the policy *time sliced*, the power of a sample interval is the device's (joules / length), however many frames shared
+/// it. Under *busy only*, it is the power that each frame was charged for (joules / run time of all).
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct ViewReport {

@@ -175,8 +175,8 @@ fn defined(case: &Case) -> Expected {
 }
 
 /// Runs the engine. Either all points of CPU time are added before the first event, or each as late as is allowed: before an
-/// event, those up to its time and the one after that. In the second case, the worker is added only when the consumer that it works
-/// for first has a frame, and CPU times are released as soon as is allowed.
+/// event, those up to its time and the one after that. In the second case, the worker is added only when the consumer that it
+/// works for first has a frame, and CPU times are released as soon as is allowed.
 fn run(case: &Case, points_first: bool) -> (Engine, ViewIndex) {
     run_with(case, points_first, |_, _| {})
 }

@@ -7,9 +7,9 @@
 //! **A reading that fails** adds nothing. If no power is known for longer than the limit, the integral starts again, so that the
 //! energy in between counts as unknown, as after the reset of a counter.
 //!
-//! **A command** runs in `sh -c`, on the collector's CPUs, in a process group of its own, without input, and without the libraries
-//! that measure programs. The group is killed after three periods (but not before 2 s), and when the source is closed. At most
-//! [`TEXT_BYTES_MAX`] of its output are read.
+//! **A command** runs in `sh -c`, on the collector's CPUs, in a process group of its own, without input, and without the
+//! libraries that measure programs. The group is killed after three periods (but not before 2 s), and when the source is closed.
+//! At most [`TEXT_BYTES_MAX`] of its output are read.
 
 use std::fmt;
 use std::io::{ErrorKind, Read};

@@ -1,5 +1,5 @@
-//! CPU time that no reading of a process has shown, because the process ended first. The sum that the kernel adds to its parent has
-//! steps of 10 ms, so up to 20 ms of it become known late, or with the time of another process. A clock of all processes
+//! CPU time that no reading of a process has shown, because the process ended first. The sum that the kernel adds to its parent
+//! has steps of 10 ms, so up to 20 ms of it become known late, or with the time of another process. A clock of all processes
 //! together shows it at once, but includes the time that a hypervisor took from the CPUs.
 
 use std::time::{Duration, Instant};

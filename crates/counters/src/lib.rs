@@ -35,8 +35,8 @@
 //! **Queues** ([`Queues`]) show which process uses which AMD GPU; NVIDIA's driver lists its own processes
 //! ([`Source::processes`]).
 //!
-//! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs` and of `perf.rs`, in `library.rs` of `rocm_smi`, `amdsmi` and `nvml`,
-//! and in `amd/gauges.rs`.
+//! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs` and of `perf.rs`, in `library.rs` of `rocm_smi`,
+//! `amdsmi` and `nvml`, and in `amd/gauges.rs`.
 //!
 //! ```text
 //! rapl.rs, perf.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, custom.rs, estimate.rs    the sources

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 /// The maximum number of bytes that are read from the kernel's lists of connections. A client beyond that part of the list counts
 /// as unknown.
 const LIST_BYTES_MAX: u64 = 16 << 20;
-/// The number that the kernel shows for users without a number in this user namespace.
+/// The user ID that the kernel shows for users without an ID in this user namespace.
 const OVERFLOW_UID: u32 = 65534;
 /// The state, in the lists, of a connection both of whose ends are open.
 const ESTABLISHED: &str = "01";

@@ -3,7 +3,8 @@
 //!
 //! A server that refuses a request sends a challenge: the present time, with a code that only this server can make. The client
 //! answers with a code (HMAC-SHA-256, with the token as key) of the challenge, of the server's address as the client sees it, and
-//! of the path. So each answer is valid for one server, one path, and [`VALID_TIME`]. Browsers and Prometheus send the token itself.
+//! of the path. So each answer is valid for one server, one path, and [`VALID_TIME`]. Browsers and Prometheus send the token
+//! itself.
 
 use crate::token::Token;
 use hmac::{Hmac, KeyInit, Mac};

@@ -100,8 +100,8 @@ impl OverTheRun {
 pub struct GaugeReading {
     /// The quantity and its unit, as in [`OverTheRun::quantity`].
     pub quantity: String,
-    /// The kind of power (`average`, `current`, `usage`), the sensor (`edge`, `junction`, `memory`, `gpu`) or the cause of throttling
-    /// (`thermal`, `power`); else empty.
+    /// The kind of power (`average`, `current`, `usage`), the sensor (`edge`, `junction`, `memory`, `gpu`) or the cause of
+    /// throttling (`thermal`, `power`); else empty.
     pub which: String,
     /// The value, in the quantity's unit.
     pub value: f64,

@@ -21,10 +21,10 @@ const COPIES: u64 = 1 << 33;
 /// With [`HAS_RECORDS`]: the function launches a graph.
 const LAUNCHES_GRAPH: u64 = 1 << 34;
 
-/// The times of the latest launches, by CUPTI's numbers.
+/// The times of the latest launches, by CUPTI's IDs.
 pub static LAUNCHES: Launches = Launches::new();
 
-/// The launches whose records have not come, by CUPTI's numbers, extended by [`number`].
+/// The launches whose records have not come, by CUPTI's IDs, extended by [`number`].
 pub static PENDING: Pending = Pending::new();
 
 /// The number after the largest one so far.

@@ -171,7 +171,7 @@ struct Work {
     region: u32,
 }
 
-/// A stream of a context on a device, by CUPTI's numbers.
+/// A stream of a context on a device, by CUPTI's IDs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Place {
     device: u32,

@@ -10,7 +10,7 @@ pub type Callback<C> = unsafe extern "C" fn(CallbackRecord<C>, *mut u64, *mut c_
 pub type BufferCallback =
     unsafe extern "C" fn(Handle, Handle, *const *const RecordHeader, usize, *mut c_void, u64);
 /// Returns our number for a command. Its arguments are the thread, the context, the kind of command, the operation,
-/// rocprofiler-sdk's own number, and the place for ours.
+/// rocprofiler-sdk's own ID, and the place for ours.
 pub type RequestCallback =
     unsafe extern "C" fn(u64, Handle, c_int, c_int, u64, *mut u64, *mut c_void) -> c_int;
 /// Receives a kind and one of its operations.

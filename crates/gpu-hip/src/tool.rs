@@ -290,7 +290,7 @@ unsafe extern "C" fn delivered(
     });
 }
 
-/// rocprofiler-sdk calls this when a call of HIP begins or ends, and when a kernel of a code object gets its number.
+/// rocprofiler-sdk calls this when a call of HIP begins or ends, and when a kernel of a code object gets its ID.
 unsafe extern "C" fn called<C>(record: CallbackRecord<C>, remembered: *mut u64, _data: *mut c_void) {
     guarded((), || {
         let Some(tool) = TOOL.get() else { return };

@@ -2,8 +2,8 @@
 //!
 //! The loader (ocl-icd from 2.3.1 on, Khronos' from 2021 on) opens the libraries in `OPENCL_LAYERS` and gives each the table of
 //! functions behind it. This layer replaces the functions that make queues and enqueue commands. Queues are made with profiling,
-//! and every command gets an event, whose times are read in a callback when the command completes. The program's queries of its own
-//! queues and events are answered as if there were no layer.
+//! and every command gets an event, whose times are read in a callback when the command completes. The program's queries of its
+//! own queues and events are answered as if there were no layer.
 //!
 //! ```text
 //! lib.rs         the functions that the loader calls
@@ -14,8 +14,8 @@
 //! queues.rs      queues, and the commands that run on them
 //! ```
 //!
-//! Limits: commands enqueued through functions obtained from clGetExtensionFunctionAddress are not recorded, nor are commands that a
-//! kernel enqueues on the device.
+//! Limits: commands enqueued through functions obtained from clGetExtensionFunctionAddress are not recorded, nor are commands
+//! that a kernel enqueues on the device.
 
 mod abi;
 mod calls;

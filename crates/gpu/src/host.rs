@@ -47,8 +47,8 @@ fn own_directory() -> Option<PathBuf> {
 
 impl Host {
     /// Opens the host in the adapter's directory. `runtime` is CUDA, HIP or OpenCL. `None` if nothing in this process is to be
-    /// recorded: ampere, or its recording of GPUs, is switched off, the program was started without `ampere run`, or Score-P measures it. In the
-    /// last case, a message is printed.
+    /// recorded: ampere, or its recording of GPUs, is switched off, the program was started without `ampere run`, or Score-P
+    /// measures it. In the last case, a message is printed.
     pub fn open(runtime: &str) -> Option<Host> {
         if ampere_model::is_switched_off() || !are_gpus_recorded() {
             return None;
@@ -94,8 +94,8 @@ impl Host {
         unsafe { (self.0.now)() }
     }
 
-    /// Returns the rate of the run's clock since the start. The longer ago the start is, the more exact is the rate; a call in the
-    /// first milliseconds waits until these have passed.
+    /// Returns the rate of the run's clock since the start. The longer ago the start is, the more exact is the rate; a call in
+    /// the first milliseconds waits until these have passed.
     pub fn ticks_per_nanosecond(&self) -> f64 {
         let start = *START.get_or_init(|| self.both_clocks());
         std::thread::sleep(RATE_TIME_MIN.saturating_sub(start.0.elapsed()));

@@ -48,8 +48,8 @@
 //! ```
 //!
 //! Rules: nothing unwinds into the runtime ([`guarded`]); a forked child records nothing ([`Host::is_recording`] is `false`
-//! there); the libraries are linked so that they are never unloaded; an adapter blocks the program only for as long as it holds its
-//! own locks, and makes no call that changes the program's results.
+//! there); the libraries are linked so that they are never unloaded; an adapter blocks the program only for as long as it holds
+//! its own locks, and makes no call that changes the program's results.
 #![warn(missing_docs)]
 
 mod call;

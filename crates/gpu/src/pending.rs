@@ -133,9 +133,9 @@ impl Known {
         before.checked_sub(1).map_or(0, |last| self.moments[last].1)
     }
 
-    /// Returns the time until which all commands were known at the previous delivery, in ticks of the run's clock, if that delivery
-    /// has moved it. It is one delivery late, because the collector must first see the streams that were new in that delivery. This
-    /// must be called after each delivery.
+    /// Returns the time until which all commands were known at the previous delivery, in ticks of the run's clock, if that
+    /// delivery has moved it. It is one delivery late, because the collector must first see the streams that were new in that
+    /// delivery. This must be called after each delivery.
     pub fn until(&mut self, are_recorded: impl Fn(u64) -> bool, ticks_per_nanosecond: f64) -> Option<u64> {
         while self.first_pending < self.counted && are_recorded(self.first_pending) {
             self.first_pending += 1;

@@ -8,8 +8,8 @@
 //! larger ones are mapped and unmapped one by one. The blocks are for definitions and symbol tables, so the allocator need not
 //! be fast.
 //!
-//! When no more can be mapped, blocks come from a reserve. New work checks [`is_low`] first, and work that needs much memory checks
-//! [`has_room`].
+//! When no more can be mapped, blocks come from a reserve. New work checks [`is_low`] first, and work that needs much memory
+//! checks [`has_room`].
 
 use ampere_signal_safety::Reserve;
 use std::alloc::{GlobalAlloc, Layout};

@@ -120,8 +120,8 @@ impl RegionsByKey {
     }
 }
 
-/// Returns a key for a region: a hash of its other properties and its name, with the lowest bit set so that it is never 0. Names of
-/// kernels can be long, so eight bytes are hashed at a time.
+/// Returns a key for a region: a hash of its other properties and its name, with the lowest bit set so that it is never 0. Names
+/// of kernels can be long, so eight bytes are hashed at a time.
 #[inline]
 pub fn hash(properties: u64, name: &[u8]) -> usize {
     let mix = |hash: u64, bytes: u64| {

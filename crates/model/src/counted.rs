@@ -228,7 +228,8 @@ impl Counted {
         Counted { level: Some(level), package, number: core.filter(|_| level == Level::Cores) }
     }
 
-    /// Whether this part contains the joules of another. `has_one_package`: the node has only one package, and at most one module.
+    /// Whether this part contains the joules of another. `has_one_package`: the node has only one package, and at most one
+    /// module.
     pub fn contains(self, part: Counted, has_one_package: bool) -> bool {
         let (Some(whole), Some(of)) = (self.level, part.level) else {
             return self.level == Some(Level::Node) && part.level.is_none();

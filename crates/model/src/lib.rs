@@ -59,8 +59,8 @@ pub const VISIBLE_DEVICES: [&str; 4] =
 /// The metric of the CPU time that other jobs use on a node: cumulative, in seconds.
 pub const OTHER_JOBS_CPU_TIME: &str = "ampere::other_jobs_cpu_time";
 
-/// Stands for a process of another MPI_COMM_WORLD among the members of a communicator that a process records. That process records
-/// its own number, and the trace's writer puts both lists together.
+/// Stands for a process of another MPI_COMM_WORLD among the members of a communicator that a process records. That process
+/// records its own number, and the trace's writer puts both lists together.
 pub const OF_ANOTHER_WORLD: u32 = u32::MAX;
 
 /// A made-up variable of a sampled process: the nanoseconds of CPU time between two samples of a thread's stack.

@@ -44,8 +44,8 @@ pub fn short_distinct(text: &str, longest: usize) -> String {
     }
 }
 
-/// Returns the first words of a sentence, in at most `longest` characters that are safe to print. Names are cut in their middle by
-/// [`short`], but a sentence without its middle cannot be understood.
+/// Returns the first words of a sentence, in at most `longest` characters that are safe to print. Names are cut in their middle
+/// by [`short`], but a sentence without its middle cannot be understood.
 pub fn first_words(text: &str, longest: usize) -> String {
     let text = printable(text);
     if text.chars().count() <= longest {

@@ -2,8 +2,8 @@
  * recorded. */
 #include "stub.h"
 
-/* The host, the plugin and the rings of some threads take 15 to 40 MB. The needs of the program itself are not known, so if there is
- * a limit, far more than that has to be free. */
+/* The host, the plugin and the rings of some threads take 15 to 40 MB. The needs of the program itself are not known, so if there
+ * is a limit, far more than that has to be free. */
 #define ROOM (256ULL << 20)
 #define NO_LIMIT (~0ULL)
 enum { LIMIT_DATA = 2, LIMIT_MEMLOCK = 8, LIMIT_AS = 9 };

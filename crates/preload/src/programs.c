@@ -24,8 +24,8 @@ static int has_own(const char *text) {
 	return 0;
 }
 
-/* faccessat(2) checks the rights of the real user. It ignores capabilities, which a program such as setpriv loses when it starts the
- * next one. */
+/* faccessat(2) checks the rights of the real user. It ignores capabilities, which a program such as setpriv loses when it starts
+ * the next one. */
 static int can_read_own(void) {
 	enum { READ_OK = 4 };
 	return SYSTEM(SYS_faccessat, WORKING_DIRECTORY, stub.path, READ_OK, 0) == 0;

@@ -1,6 +1,6 @@
 //! Writes a profile that pprof, speedscope and Grafana Pyroscope read (`perftools.profiles.Profile` of github.com/google/pprof,
-//! not compressed). A sample is a call path with its exclusive energy in microjoules and its calls; the labels are the device, its
-//! node, and the location group. Devices that are contained in others are left out, so that all samples may be added up.
+//! not compressed). A sample is a call path with its exclusive energy in microjoules and its calls; the labels are the device,
+//! its node, and the location group. Devices that are contained in others are left out, so that all samples may be added up.
 //! Idle joules, those of other jobs and lost joules are samples of their own.
 
 use crate::protobuf::Message;

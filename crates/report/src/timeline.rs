@@ -152,8 +152,8 @@ fn length_of_bin(start: f64, seconds: f64, length: f64) -> f64 {
     if rest > seconds * 1e-6 { rest.min(seconds) } else { seconds }
 }
 
-/// Makes a table in which every name has a row for each bin. `seconds` is the length of a bin, and `length` that of the run, which
-/// may end within the last bin.
+/// Makes a table in which every name has a row for each bin. `seconds` is the length of a bin, and `length` that of the run,
+/// which may end within the last bin.
 pub fn table(by: By, (seconds, length): (f64, f64), series: &[Series]) -> Table {
     let mut names = Names::default();
     let bins = series.iter().map(|series| series.joules.len()).max().unwrap_or(0);

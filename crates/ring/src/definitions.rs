@@ -117,8 +117,8 @@ impl LogWriter {
         self.append_encoded(|buffer| codec::encode(definition, buffer))
     }
 
-    /// Writes a region, whose texts may be arbitrary bytes. Does not allocate, unless they are longer than the buffer: Score-P defines
-    /// regions in signal handlers.
+    /// Writes a region, whose texts may be arbitrary bytes. Does not allocate, unless they are longer than the buffer: Score-P
+    /// defines regions in signal handlers.
     pub fn append_region(&mut self, region: &Region<impl AsRef<[u8]>>) -> bool {
         self.append_encoded(|buffer| codec::encode_region(region, buffer))
     }

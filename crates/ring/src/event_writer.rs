@@ -26,8 +26,8 @@ pub struct EventWriter {
     limit: u64,
     output: Output,
     mode: Mode,
-    /// The correlation id of the next enter; 0 if it has none. An `Option` would be larger, and would move fields that every event
-    /// needs to other cache lines.
+    /// The correlation id of the next enter; 0 if it has none. An `Option` would be larger, and would move fields that every
+    /// event needs to other cache lines.
     next_id: u64,
     /// The limit that applies once the next enter has been recorded, if it has an id.
     limit_after: u64,

@@ -30,7 +30,8 @@ impl Mapping {
         self.0.len()
     }
 
-    /// Removes the pages from byte `from` onwards, rounded up to a page, from this process' memory. They stay in the file, and come back when touched.
+    /// Removes the pages from byte `from` onwards, rounded up to a page, from this process' memory. They stay in the file, and
+    /// come back when touched.
     pub(crate) fn release_pages(&self, from: usize) {
         let (start, bytes) = (self.0.as_mut_ptr(), self.0.len());
         // The call takes whole pages, which are larger than a header on some AArch64 systems.

@@ -91,7 +91,8 @@ fn flops(cpu: &str) -> Vec<EventPart> {
         ("AuthenticAMD", 0x17) => vec![raw(0xff, 0x03, 1)],
         ("AuthenticAMD", 0x19 | 0x1a) => vec![raw(0x0f, 0x03, 1)],
         ("GenuineIntel", 6) if FP_ARITH_MODELS.contains(&number("model")) => {
-            // Scalar; 128 bits of doubles; four, eight and sixteen numbers. An instruction that multiplies and adds is counted twice.
+            // Scalar; 128 bits of doubles; four, eight and sixteen numbers. An instruction that multiplies and adds is counted
+            // twice.
             let mut parts =
                 vec![raw(0x03, 0xc7, 1), raw(0x04, 0xc7, 2), raw(0x18, 0xc7, 4), raw(0x60, 0xc7, 8)];
             if value("flags").split(' ').any(|flag| flag == "avx512f") {

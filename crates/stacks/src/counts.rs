@@ -121,8 +121,8 @@ impl Counts {
         !self.parts.is_empty()
     }
 
-    /// Returns how often each event has happened in a thread since its last sample on the same CPU. Counts on other CPUs come with
-    /// the next sample there.
+    /// Returns how often each event has happened in a thread since its last sample on the same CPU. Counts on other CPUs come
+    /// with the next sample there.
     pub(crate) fn since_last(&mut self, thread: u32, read: &GroupRead) -> &[u64] {
         self.counts.fill(0);
         let Some(leader) = read.leader() else { return &self.counts };
@@ -142,7 +142,7 @@ impl Counts {
         }
         (last.enabled, last.running) = (read.enabled, read.running);
         for ((value, last), (event, factor)) in read.values().zip(&mut last.values).zip(&self.parts) {
-            // A lower value is that of another thread with the same number.
+            // A lower value is that of another thread with the same ID.
             let rise = value.checked_sub(*last).unwrap_or(value).saturating_mul(*factor);
             *last = value;
             self.counts[*event] = self.counts[*event].saturating_add(rise);

@@ -332,7 +332,7 @@ impl Files {
     }
 }
 
-/// Returns the number of a process' mount namespace; 0 if the process has ended.
+/// Returns the ID of a process' mount namespace; 0 if the process has ended.
 fn mount_namespace(process: u32) -> u64 {
     std::fs::metadata(format!("/proc/{process}/ns/mnt")).map_or(0, |about| about.ino())
 }

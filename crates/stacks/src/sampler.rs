@@ -536,8 +536,8 @@ impl Sampler {
                 self.processes.mapped(process, &mapped, file, &|file| self.files.is_memory(file));
             }
             Record::Exec { process, name, .. } => {
-                // The CPU time up to here is that of the program before. A thread that executes a program gets the number of the
-                // main thread, and no record says that its own number has ended.
+                // The CPU time up to here is that of the program before. A thread that executes a program gets the ID of the
+                // main thread, and no record says that its own ID has ended.
                 let (on_cpu, running) = (&mut self.on_cpu, &mut self.running);
                 self.counts.figures.on_cpu_ns += end_threads(on_cpu, running, process, time, sink);
                 self.processes.exec(process);

@@ -144,8 +144,8 @@ impl Walker<'_> {
         (self.step(Rule::FramePointer, mapping, lookup, false, registers, stack), false)
     }
 
-    /// Returns the frame's address, and whether its return address follows a direct call of this function. `None` if the frame has
-    /// no return address.
+    /// Returns the frame's address, and whether its return address follows a direct call of this function. `None` if the frame
+    /// has no return address.
     fn by_prologue(
         &mut self,
         prologue: &Prologue,
@@ -276,8 +276,8 @@ fn set_saved(frame: u64, saved: impl Iterator<Item = (i16, Register)>, registers
     registers.set(machine::SP, Place::Is(frame));
 }
 
-/// Restores the caller's registers and returns the caller. `is_innermost`: the function may have no frame, if the return address is
-/// in a register.
+/// Restores the caller's registers and returns the caller. `is_innermost`: the function may have no frame, if the return address
+/// is in a register.
 fn restore(
     frame: u64,
     saved: impl Iterator<Item = (i16, Register)>,

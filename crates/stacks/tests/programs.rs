@@ -12,8 +12,8 @@ use ampere_stacks::{CutReason, Options, Sampler, StacksError};
 use sampled::{Received, Run, now, run_with, sampler_of};
 use tempfile::TempDir;
 
-/// Small copies of stacks, so that the rings have room for the samples of a quarter of a second: no sample is lost if this process
-/// gets no CPU for a while.
+/// Small copies of stacks, so that the rings have room for the samples of a quarter of a second: no sample is lost if this
+/// process gets no CPU for a while.
 fn options() -> Options {
     Options { stack_bytes: 8 << 10, ..Options::default() }
 }
@@ -406,8 +406,8 @@ fn times_on_a_cpu_are_recorded_with_and_without_samples() {
         let is_in_order = |of: &Vec<(u64, u64)>| of.windows(2).all(|pair| pair[0].1 <= pair[1].0);
         assert!(threads.values().all(is_in_order), "{name}: no time counts twice");
         let sum = 1e-9 * of_process.iter().map(|(.., from, until)| until - from).sum::<u64>() as f64;
-        // A switch takes some microseconds, which count for different threads in the two figures. The kernel leaves stolen time out
-        // of its count, which is in hundredths of a second.
+        // A switch takes some microseconds, which count for different threads in the two figures. The kernel leaves stolen time
+        // out of its count, which is in hundredths of a second.
         let stolen = stolen() - stolen_before;
         let stolen = if stolen > 0.0 { stolen + 0.01 } else { 0.0 };
         // Some kernels leave interrupts out of their count, too: those of samples are up to a hundredth of the time.

@@ -224,8 +224,8 @@ impl Attributor {
         sum as f64 / self.ticks_per_second as f64
     }
 
-    /// Returns the outermost open call of one of the program's own functions that are recorded: its call path, and how often that has
-    /// been entered.
+    /// Returns the outermost open call of one of the program's own functions that are recorded: its call path, and how often that
+    /// has been entered.
     pub fn open_function(&self, location: LocationIndex) -> Option<(NodeIndex, u64)> {
         let is_function = |region| role_of(&self.regions, region) == Role::Function;
         let open = self.engine.open_frames(location).filter(|(_, region, _)| is_function(*region));
@@ -369,8 +369,8 @@ impl Attributor {
         }
     }
 
-    /// Returns the policy of a view before kernels are known. A rank may wait on its CPU while its kernels run, so CPU time does not
-    /// show which rank used a GPU.
+    /// Returns the policy of a view before kernels are known. A rank may wait on its CPU while its kernels run, so CPU time does
+    /// not show which rank used a GPU.
     fn policy_of(&self, kind: ViewKind, is_gpu: bool) -> Policy {
         let is_known = kind == ViewKind::Ranks && self.knows_cpu_times;
         match self.config.attribution.policy {

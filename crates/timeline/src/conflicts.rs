@@ -240,8 +240,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns a line if counters of a node's GPUs have joules but no kernels, and it is unclear which GPU ran the kernels: nothing
-    /// shows it, or several processes use the same GPU number, and may each see only their own GPU.
+    /// Returns a line if counters of a node's GPUs have joules but no kernels, and it is unclear which GPU ran the kernels:
+    /// nothing shows it, or several processes use the same GPU number, and may each see only their own GPU.
     fn gpu_doubt(&self, node: &str) -> Option<String> {
         let Run { attributor, .. } = self;
         let has_kernels = |at: usize| attributor.engine.has_run(LocationIndex(at as u32));

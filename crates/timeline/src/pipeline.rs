@@ -833,8 +833,8 @@ mod tests {
         assert_eq!((pipeline.waiting(), pipeline.late()), (0, 0));
     }
 
-    /// Computes the ranks view of a GPU, which two ranks share. The kernels are those of the first rank; their stream is known from
-    /// `known` on.
+    /// Computes the ranks view of a GPU, which two ranks share. The kernels are those of the first rank; their stream is known
+    /// from `known` on.
     fn joules_by_kernels(known: u64) -> (Attributor, Vec<CallpathRow>) {
         let mut pipeline = Pipeline::new(Attributor::new(Config::default(), 1000), GpuStreams::InTime);
         let attributor = &mut pipeline.attributor;

@@ -29,7 +29,8 @@ use std::path::{Path, PathBuf};
 /// The shown joules may differ from the summary's by this fraction, for example because samples are out of order.
 const JOULES_TOLERANCE: f64 = 1e-3;
 
-/// A format of events. Processes, which are nodes and location groups, have numbers, and so have threads. Times are in nanoseconds.
+/// A format of events. Processes, which are nodes and location groups, have numbers, and so have threads. Times are in
+/// nanoseconds.
 pub trait EventFormat {
     /// Begins the output. `run` describes the run.
     fn begin(&mut self, run: &Value, out: &mut dyn Write) -> io::Result<()>;

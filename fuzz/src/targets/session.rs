@@ -1,5 +1,5 @@
-//! Runs the collector's loop on logs, rings and samples of arbitrary bytes, up to metrics, summary and trace. The session's page is
-//! valid. The time is set from outside, as in a replay, so that no counter is read and no time passes.
+//! Runs the collector's loop on logs, rings and samples of arbitrary bytes, up to metrics, summary and trace. The session's page
+//! is valid. The time is set from outside, as in a replay, so that no counter is read and no time passes.
 
 use crate::bytes::Bytes;
 use crate::scratch::directory;

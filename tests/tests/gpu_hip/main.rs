@@ -233,7 +233,8 @@ fn ranks_of_one_node_have_their_own_streams() {
     assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (40.0, 40.0), "{kernels:#?}");
 }
 
-/// Two ranks that share a GPU. The first one launches kernels, and prints the seconds that this takes; the other one waits for it.
+/// Two ranks that share a GPU. The first one launches kernels, and prints the seconds that this takes; the other one waits for
+/// it.
 const ONE_LAUNCHES: &str = r#"
     #include <mpi.h>
     #include <stdio.h>
@@ -298,8 +299,8 @@ fn dynamic_joules_of_a_gpu_are_those_of_the_rank_that_launches_kernels() {
     assert!(notes.into_iter().any(|note| note.ends_with(why)), "{}", summary["run"]);
     let (ranks, rows) = parts_of_ranks(&summary);
     let [launches, waits] = ["MPI Rank 0", "MPI Rank 1"].map(|rank| ranks[rank]);
-    // 0.6 s of kernels at 200 W above the baseline. An interval in which one ran has a part without any: on a busy machine, all of
-    // the time between them, and some before and after.
+    // 0.6 s of kernels at 200 W above the baseline. An interval in which one ran has a part without any: on a busy machine, all
+    // of the time between them, and some before and after.
     let seconds: f64 = done.stdout.trim().parse().expect("seconds");
     assert!(launches[1] > 110.0 && launches[1] < 200.0 * (seconds + 0.6), "{ranks:?}, {seconds} s");
     assert_eq!(waits[1], 0.0, "{ranks:?}");

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// The largest error of a reading's time, in seconds. A reading counts for the middle of the time that it took, and is repeated if
-/// it was interrupted for longer than this.
+/// The largest error of a reading's time, in seconds. A reading counts for the middle of the time that it took, and is repeated
+/// if it was interrupted for longer than this.
 const READING_ERROR_MAX: f64 = 100e-6;
 
 /// A kernel: its name, and the times of its start and end.

@@ -139,9 +139,9 @@ fn check_conserved(summary: &Value, with_gpus: bool) {
         }
     }
     if with_gpus {
-        // The first tolerance, in seconds, is a step of the counter, and the time that a reading may take between the counter and its
-        // timestamp. A collector does not repeat its first reading of a device, so an interruption makes one device less exact. If
-        // joules are lost or counted twice, both devices are off.
+        // The first tolerance, in seconds, is a step of the counter, and the time that a reading may take between the counter and
+        // its timestamp. A collector does not repeat its first reading of a device, so an interruption makes one device less
+        // exact. If joules are lost or counted twice, both devices are off.
         errors.sort_by(f64::total_cmp);
         assert!(errors[0] < 0.01 && errors[1] < 0.1, "off by {errors:?} s: {:#}", summary["devices"]);
     }

@@ -1,5 +1,5 @@
-//! Tests how devices are assigned to ranks and streams, with the reason given for each link. The result must be the same live, from
-//! the run's own trace, and with explicit settings.
+//! Tests how devices are assigned to ranks and streams, with the reason given for each link. The result must be the same live,
+//! from the run's own trace, and with explicit settings.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{

@@ -219,7 +219,8 @@ fn parts_of_an_unknown_whole_make_a_run_incomplete() {
 /// The value of a counter at a step.
 type At = fn(u64) -> u64;
 
-/// Writes counters, given by their millijoules in each hundredth of a second, and a kernel on the second GPU. Returns the summary.
+/// Writes counters, given by their millijoules in each hundredth of a second, and a kernel on the second GPU. Returns the
+/// summary.
 fn of_values(counters: &[(&str, At)]) -> Value {
     let mut trace = Trace::new();
     let node = trace.node("a");

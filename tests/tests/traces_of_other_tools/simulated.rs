@@ -1,5 +1,5 @@
-//! Counters that are computed from what threads did, so that the truth is known: a baseline, and watts for each thread that is on a
-//! CPU, by the function that it is in.
+//! Counters that are computed from what threads did, so that the truth is known: a baseline, and watts for each thread that is on
+//! a CPU, by the function that it is in.
 
 use crate::*;
 use ampere_tests::random::{Random, rounds};

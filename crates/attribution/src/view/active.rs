@@ -200,8 +200,8 @@ impl View {
         self.shared_with.get_or_insert(SharedWith { jobs, cpu_ticks: None });
     }
 
-    /// Counts the CPU time of the location `worker` for the frames of a consumer, from the start of the open interval on. `own` is
-    /// its own number, if it is a consumer, too.
+    /// Counts the CPU time of the location `worker` for the frames of a consumer, from the start of the open interval on. `own`
+    /// is its own number, if it is a consumer, too.
     pub fn add_worker(&mut self, worker: u32, own: Option<u32>, consumer: u32) {
         match self.workers.iter_mut().find(|known| known.location == worker) {
             Some(known) => known.own = own.or(known.own),

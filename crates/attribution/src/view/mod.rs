@@ -136,8 +136,8 @@ impl View {
         fork
     }
 
-    /// Adds a consumer of a process, whose current call path is `node`. All consumers of a group count as one. A consumer that was
-    /// removed and is added again keeps the joules that it was charged.
+    /// Adds a consumer of a process, whose current call path is `node`. All consumers of a group count as one. A consumer that
+    /// was removed and is added again keeps the joules that it was charged.
     pub fn add_consumer(
         &mut self,
         location: u32,

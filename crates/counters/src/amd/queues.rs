@@ -16,7 +16,7 @@ const QUEUES_MAX: usize = 1024;
 /// The driver's lists of processes and their queues.
 pub struct Queues {
     processes: PathBuf,
-    /// The PCI addresses of the GPUs, by the driver's numbers.
+    /// The PCI addresses of the GPUs, by the driver's IDs.
     addresses: HashMap<u64, String>,
 }
 

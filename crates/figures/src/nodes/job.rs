@@ -243,8 +243,7 @@ fn lines_of(summary: &Summary) -> Vec<NodeLine> {
             line.idle_joules += view.idle_joules;
             line.lost_joules += view.lost_joules;
         }
-        let known = std::iter::once(line.energy.as_str()).filter(|energy| !energy.is_empty());
-        line.energy = least_trusted(known.chain([device.energy.as_str()])).to_owned();
+        line.energy = least_trusted([line.energy.as_str(), device.energy.as_str()].into_iter()).to_owned();
     }
     let with_ratio = |line: NodeLine| NodeLine {
         idle_ratio: (line.joules > 0.0).then(|| line.idle_joules / line.joules),

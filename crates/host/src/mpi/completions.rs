@@ -42,8 +42,8 @@ fn has_statuses(how: Completion) -> bool {
     matches!(how, Completion::WaitAll | Completion::TestAll | Completion::Some)
 }
 
-/// The maximum length of an array whose requests are all looked up before the call, although few of them may be complete after it.
-/// A lookup takes 20 ns.
+/// The maximum length of an array whose requests are all looked up before the call, although few of them may be complete after
+/// it. A lookup takes 20 ns.
 const LOOKED_UP_BEFORE_MAX: usize = 64;
 
 /// Whether only the requests that are complete after the call are looked up, by the handles that they had before.
@@ -61,8 +61,8 @@ fn place_at(call: &mut CallState, how: Completion, at: usize) -> Place {
     }
 }
 
-/// Finds the requests before the real function replaces their handles by MPI_REQUEST_NULL. If the program passes no statuses, ours
-/// are passed.
+/// Finds the requests before the real function replaces their handles by MPI_REQUEST_NULL. If the program passes no statuses,
+/// ours are passed.
 ///
 /// # Safety
 /// As for [`messages::before`](super::messages::before).

@@ -1,5 +1,5 @@
-//! Epochs of one-sided communication between some ranks of a window: MPI_Win_post allows access, which lasts from MPI_Win_start to
-//! MPI_Win_complete, and MPI_Win_wait ends the permission. They are recorded as messages without data, which end at once: one
+//! Epochs of one-sided communication between some ranks of a window: MPI_Win_post allows access, which lasts from MPI_Win_start
+//! to MPI_Win_complete, and MPI_Win_wait ends the permission. They are recorded as messages without data, which end at once: one
 //! from MPI_Win_post to MPI_Win_start of each rank that may access the window, and one from MPI_Win_complete to MPI_Win_wait of
 //! each rank that was accessed. OTF2's records of such synchronization do not name these ranks.
 

@@ -281,8 +281,8 @@ pub struct Membership {
     pub size: u32,
     /// This process's rank in its group; 0 if it has none.
     pub rank: u32,
-    /// The members' numbers in the run: their ranks in MPI_COMM_WORLD, unless MPI_Comm_spawn has started the program. The numbers of
-    /// processes of another MPI_COMM_WORLD are not known here ([`OF_ANOTHER_WORLD`]). `None` stands for all ranks of an
+    /// The members' numbers in the run: their ranks in MPI_COMM_WORLD, unless MPI_Comm_spawn has started the program. The numbers
+    /// of processes of another MPI_COMM_WORLD are not known here ([`OF_ANOTHER_WORLD`]). `None` stands for all ranks of an
     /// MPI_COMM_WORLD whose numbers start at 0.
     pub ranks: Option<Vec<u32>>,
     /// The other group of an inter-communicator.
@@ -308,8 +308,8 @@ type TranslateRanks = unsafe extern "C" fn(
 type GroupFree = unsafe extern "C" fn(group: *mut usize) -> c_int;
 
 impl Membership {
-    /// Returns the members of an inter-communicator, of which this is the remote group. The order of the groups is the same in all
-    /// processes. `is_first`: this group comes first.
+    /// Returns the members of an inter-communicator, of which this is the remote group. The order of the groups is the same in
+    /// all processes. `is_first`: this group comes first.
     fn joined_with(self, own: Membership, is_first: bool) -> Option<Membership> {
         let (mut ranks, remote) = (own.ranks?, self.ranks?);
         let first = if is_first { 0 } else { own.size };
@@ -503,7 +503,8 @@ impl Library {
         }
     }
 
-    /// Whether the remote group of an inter-communicator consists of processes that have started this program with MPI_Comm_spawn.
+    /// Whether the remote group of an inter-communicator consists of processes that have started this program with
+    /// MPI_Comm_spawn.
     fn is_with_parents(&self, communicator: usize) -> bool {
         let mut group = 0;
         let Some(parent) = parent() else { return false };

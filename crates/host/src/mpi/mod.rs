@@ -30,8 +30,8 @@ pub mod pcontrol;
 mod requests;
 pub mod state;
 mod table;
-// There are wrappers on x86-64 and AArch64. Elsewhere this library has only the hooks of -finstrument-functions, and every process
-// of an MPI program counts as rank 0 of 1.
+// There are wrappers on x86-64 and AArch64. Elsewhere this library has only the hooks of -finstrument-functions, and every
+// process of an MPI program counts as rank 0 of 1.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod trampoline;
 mod watched;

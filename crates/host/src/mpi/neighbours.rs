@@ -119,7 +119,8 @@ impl Exchange<'_> {
         })
     }
 
-    /// Keeps the request of this call, and one for each of its messages. `at` is the position of the request behind the communicator.
+    /// Keeps the request of this call, and one for each of its messages. `at` is the position of the request behind the
+    /// communicator.
     fn keep(
         &self,
         location: *mut Location,

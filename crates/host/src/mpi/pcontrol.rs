@@ -1,8 +1,9 @@
-//! MPI_Pcontrol, by which a program switches recording off (level 0) and on (1), and numbers its phases (3 and more). The other levels
-//! do nothing: 2 flushes the buffers of tools that have some, and negative ones mean different things to different tools.
+//! MPI_Pcontrol, by which a program switches recording off (level 0) and on (1), and numbers its phases (3 and more). The other
+//! levels do nothing: 2 flushes the buffers of tools that have some, and negative ones mean different things to different tools.
 //!
 //! While recording is off, frames are tracked without events, so that the frames around and after that time are right; the
-//! time is a range of this interface. A phase is a frame of the calling thread, until the next call with a level that does something.
+//! time is a range of this interface. A phase is a frame of the calling thread, until the next call with a level that does
+//! something.
 
 use crate::ranges::{Interface, PHASES, pop, push, started};
 use ampere_model::NOT_RECORDED;

@@ -1,5 +1,5 @@
-//! Intel's ITT. Each library that marks tasks contains ITT's static part. It opens the library that INTEL_LIBITTNOTIFY64 names, and
-//! passes its table of functions to `__itt_api_init`, for which the preloaded library answers with [`api_init`]. Tasks are
+//! Intel's ITT. Each library that marks tasks contains ITT's static part. It opens the library that INTEL_LIBITTNOTIFY64 names,
+//! and passes its table of functions to `__itt_api_init`, for which the preloaded library answers with [`api_init`]. Tasks are
 //! frames. Overlapped tasks and regions are counted and timed; frames of ITT are not recorded.
 
 use super::{Interface, bytes, new_domain, pop, push, started};

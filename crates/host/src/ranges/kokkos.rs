@@ -1,6 +1,6 @@
-//! Kokkos: the hooks of its interface for tools. Kokkos opens the library that KOKKOS_TOOLS_LIBS names, and looks up each hook by its
-//! name; the preloaded library answers with the functions of this file. If the program uses another tool, each of them calls that
-//! tool's hook, and hooks that the tool lacks stay absent: Kokkos behaves as with that tool alone.
+//! Kokkos: the hooks of its interface for tools. Kokkos opens the library that KOKKOS_TOOLS_LIBS names, and looks up each hook by
+//! its name; the preloaded library answers with the functions of this file. If the program uses another tool, each of them calls
+//! that tool's hook, and hooks that the tool lacks stay absent: Kokkos behaves as with that tool alone.
 
 use super::{Interface, KOKKOS_REGIONS, KOKKOS_WORK, NAME_BYTES_MAX, bytes, pop, push, started};
 use crate::plugin;

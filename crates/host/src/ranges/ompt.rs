@@ -2,8 +2,9 @@
 //! that OMP_TOOL_LIBRARIES names, one of which is the preloaded library, and looks up `ompt_start_tool` in each. The wrapper of
 //! `dlsym` in the preloaded library answers with [`start_tool`].
 //!
-//! A parallel region is a frame of the thread that meets it and of the threads that take part. Explicit tasks, target regions, and
-//! waiting at barriers and for tasks are frames, too. The library keeps a number for each parallel region and task, which we set.
+//! A parallel region is a frame of the thread that meets it and of the threads that take part. Explicit tasks, target regions,
+//! and waiting at barriers and for tasks are frames, too. The library keeps a number for each parallel region and task, which we
+//! set.
 
 use super::{
     Interface, OPENMP_PARALLEL, OPENMP_TARGETS, OPENMP_TASKS, OPENMP_WAITS, RANGES, pop, push, push_known,

@@ -1,5 +1,5 @@
-/* Receives signals at arbitrary moments, even during events of the host. The handlers have events of their own, or jump out of the
- * code that they interrupted. Prints the number of calls. */
+/* Receives signals at arbitrary moments, even during events of the host. The handlers have events of their own, or jump out of
+ * the code that they interrupted. Prints the number of calls. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>

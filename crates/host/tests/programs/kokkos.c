@@ -1,4 +1,4 @@
-/* Calls the hooks of a tool as Kokkos does: opens the library that KOKKOS_TOOLS_LIBS names, and looks each hook up by its name. */
+/* Calls the hooks of a tool as Kokkos does: opens the library that KOKKOS_TOOLS_LIBS names, and looks up each hook. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>

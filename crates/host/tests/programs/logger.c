@@ -1,5 +1,5 @@
-/* A substrate plugin that writes every call to it into $LOGGER_DIR/<pid>.log, for the tests. It has the interface as plain arrays,
- * so that no Score-P header is needed; the numbers are those of crates/scorep-abi. */
+/* A substrate plugin that writes every call to it into $LOGGER_DIR/<pid>.log, for the tests. It has the interface as plain
+ * arrays, so that no Score-P header is needed; the numbers are those of crates/scorep-abi. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>

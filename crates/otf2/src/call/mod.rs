@@ -46,8 +46,8 @@ pub(crate) fn capture_messages() {
     forget_message();
 }
 
-// A `va_list` is passed as a pointer: on x86-64 because it is an array, on AArch64 because it is a structure of more than 16 bytes. What
-// it points to differs, and is not read here: it is only passed on to vsnprintf.
+// A `va_list` is passed as a pointer: on x86-64 because it is an array, on AArch64 because it is a structure of more than 16
+// bytes. What it points to differs, and is not read here: it is only passed on to vsnprintf.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 type VaList = *mut sys::__va_list_tag;
 

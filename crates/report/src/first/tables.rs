@@ -247,7 +247,8 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
 /// callers were not found.
 const OUTSIDE_PYTHON: &str = "called by no known Python function";
 
-/// Returns the table of at most `limit` Python functions, including the functions in C that they call, which do most of their work.
+/// Returns the table of at most `limit` Python functions, including the functions in C that they call, which do most of their
+/// work.
 pub fn python(facts: &Facts, limit: usize, screen: Screen) -> Vec<Line> {
     let (rows, more, others) = large(&facts.python, facts.whole, limit);
     let elsewhere = facts.outside_python();

@@ -76,7 +76,8 @@ struct Charged {
     by_function: Vec<Vec<f64>>,
     /// The calls and exclusive ticks of each region, over all counted locations.
     calls_and_ticks: Vec<(u64, u64)>,
-    /// For each region that is a Python function, the joules and seconds of all ranks, including the functions in C that they call.
+    /// For each region that is a Python function, the joules and seconds of all ranks, including the functions in C that they
+    /// call.
     python: Vec<Sum>,
 }
 

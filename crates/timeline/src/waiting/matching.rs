@@ -361,8 +361,8 @@ impl Channel {
         Some(Arrival { time: send.entry, rank: self.sender, kind: Kind::LateSender })
     }
 
-    /// Decides, for a send and a receive that was started at `entry`, whether the send and the call before the receive have waited.
-    /// `has_waited`: the call that completes the receive has waited.
+    /// Decides, for a send and a receive that was started at `entry`, whether the send and the call before the receive have
+    /// waited. `has_waited`: the call that completes the receive has waited.
     fn decide(
         &self,
         frames: &mut Frames,

@@ -173,8 +173,8 @@ fn a_receive_waits_for_the_start_of_the_send() {
     assert_eq!(caused, [row("compute on 0", 70.0), row("main on 0", 10.0)]);
 }
 
-/// Rank 0 is on a CPU for half of the time in which rank 1 waits for it. Rank 1 is on no CPU then, but rank 2, which waits for it, is
-/// waiting for rank 0.
+/// Rank 0 is on a CPU for half of the time in which rank 1 waits for it. Rank 1 is on no CPU then, but rank 2, which waits for
+/// it, is waiting for rank 0.
 #[test]
 fn the_part_of_the_waiting_for_a_rank_that_was_not_on_a_cpu_is_known() {
     let mut events = late_send();

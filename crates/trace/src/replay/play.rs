@@ -36,7 +36,7 @@ const SAMPLES_RING_RECORDS: u64 = 1 << 16;
 const RING_BYTES: u64 = 1 << 20;
 const RECORD_BYTES: u64 = 16;
 /// The longest sleep without checking whether the replay is to be stopped.
-const NAP: Duration = Duration::from_millis(50);
+const SLEEP_MAX: Duration = Duration::from_millis(50);
 /// The time to sleep if a ring has no space.
 const NO_ROOM: Duration = Duration::from_micros(200);
 /// A killed collector is replaced within a fraction of this time, or not at all.
@@ -299,7 +299,7 @@ impl<'a> Player<'a> {
             && !remaining.is_zero()
             && !self.is_stopped()
         {
-            std::thread::sleep(remaining.min(NAP));
+            std::thread::sleep(remaining.min(SLEEP_MAX));
         }
     }
 

@@ -303,7 +303,9 @@ pub fn record(work: Work) {
         return;
     }
     let Some(request) = request else { return };
-    let (mut memory, mut bytes, mut records_max) = (std::ptr::null_mut(), 0, 0);
+    let mut memory = std::ptr::null_mut();
+    let mut bytes = 0;
+    let mut records_max = 0;
     let begun = Instant::now();
     // SAFETY: the tool's function.
     unsafe { request(&mut memory, &mut bytes, &mut records_max) };

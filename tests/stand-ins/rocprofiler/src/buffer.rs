@@ -114,7 +114,10 @@ fn run() {
         let upto = buffer.requested;
         let records = std::mem::take(&mut buffer.records);
         buffer.used = 0;
-        let (deliver, context, data, dropped) = (buffer.deliver, buffer.context, buffer.data, buffer.dropped);
+        let deliver = buffer.deliver;
+        let context = buffer.context;
+        let data = buffer.data;
+        let dropped = buffer.dropped;
         drop(all);
         let headers: Vec<RecordHeader> = records
             .iter()

@@ -101,7 +101,9 @@ fn call_back(kind: c_int, operation: c_int, phase: c_int, payload: *const c_void
             if *wanted != kind || !operations.is_empty() && !operations.contains(&operation) {
                 continue;
             }
-            let (context, thread, data) = (Handle(1), thread(), *data as *mut c_void);
+            let context = Handle(1);
+            let thread = thread();
+            let data = *data as *mut c_void;
             let since_0 = Correlation { internal, external: 0 };
             // SAFETY: the tool's callback for this version.
             timed(if phase == PHASE_ENTER { BEGIN } else { END }, 1, || unsafe {

@@ -8,8 +8,8 @@ pub struct Gauges {
     errors: [u32; NAMES.len()],
 }
 
-/// The names in `gauge=` and `gauge_error=`. `power` is the mean power, `socket` the present one; `gpu` is NVML's temperature, and
-/// `clock` (in MHz), `limit` and the bits `reasons` are NVML's, too.
+/// The names in `gauge=` and `gauge_error=`. `power` is the mean power, `socket` the present one; `gpu` is NVML's temperature,
+/// and `clock` (in MHz), `limit` and the bits `reasons` are NVML's, too.
 const NAMES: [&str; 12] = [
     "power", "socket", "edge", "junction", "memory", "gpu", "busy", "used", "total", "clock", "limit",
     "reasons",

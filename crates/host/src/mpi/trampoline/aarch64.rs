@@ -29,8 +29,8 @@ macro_rules! wrapper {
         }};
 }
 
-/// The body of every wrapper. w17 holds the packed [`Call`](crate::mpi::call::Call). Linkers' own code uses x16 and x17 between a call and
-/// its function, so both are free here.
+/// The body of every wrapper. w17 holds the packed [`Call`](crate::mpi::call::Call). Linkers' own code uses x16 and x17 between a
+/// call and its function, so both are free here.
 ///
 /// The frame holds, from x29 down: x0 to x7, w17, x15 and x18 (a static chain, should a caller use one), and after the call the
 /// results x0, x1, d0. [`messages`](crate::mpi::messages) reads the arguments and the results there. `enter` returns the real
