@@ -239,6 +239,35 @@ fn streams_are_counted_within_what_is_visible() {
 }
 
 #[test]
+fn streams_do_not_show_who_uses_a_counter_that_shows_neither_number_nor_address() {
+    // Cray's accelerators, alone and together with the counters of the same GPUs.
+    let accelerators = ["cray_pm:::energy:accel0; kind=gpu", "cray_pm:::energy:accel1; kind=gpu"];
+    let shared = "its metric's name has no GPU number: shared by all processes of the node";
+    Made::counters(&accelerators).rank("", &["HIP[0:0]"]).rank("", &["HIP[1:0]@0000:02:00.0"]).gives(&[
+        &format!("accel0-1 <- MPI Rank 0-1: {shared}"),
+        "no GPU <- MPI Rank 0/HIP[0:0]: no counter of GPU 0: device 0 in its name",
+        "no GPU <- MPI Rank 1/HIP[1:0]: no counter of the GPU at PCI address 0000:02:00.0",
+    ]);
+    let gpu = "rocm_smi:::energy_count:device=0; pci=0000:c1:00.0";
+    Made::counters(&[accelerators[0], gpu]).rank("", &["HIP[0:0]@0000:c1:00.0"]).rank("", &[]).gives(&[
+        "GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+        "GPU-0 <- MPI Rank 1: it is the node's only GPU with a counter: shared by all processes of the node",
+        "GPU-0 <- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0",
+        &format!("accel0 <- MPI Rank 0-1: {shared}"),
+    ]);
+    // A sensor of Linux has an address and no number, and a stream may have a number and no address.
+    let sensor = ["hwmon:::energy:amdgpu-0; kind=gpu; pci=0000:c1:00.0"];
+    Made::counters(&sensor).rank("", &["HIP[0:0]"]).gives(&[
+        &format!("amdgpu-0 <- MPI Rank 0: {shared}"),
+        "no GPU <- MPI Rank 0/HIP[0:0]: no counter of GPU 0: device 0 in its name",
+    ]);
+    Made::counters(&sensor).rank("", &["HIP[0:0]@0000:c2:00.0"]).gives(&[
+        "no GPU <- MPI Rank 0: its GPU stream HIP[0:0] ran on a GPU without a counter",
+        "no GPU <- MPI Rank 0/HIP[0:0]: no counter of the GPU at PCI address 0000:c2:00.0",
+    ]);
+}
+
+#[test]
 fn addresses_are_better_than_numbers() {
     Made::counters(&[
         "rocm_smi:::energy_count:device=0; pci=0000:c1:00.0",

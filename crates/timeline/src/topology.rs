@@ -12,7 +12,7 @@
 //! For the *ranks* view, and a process:
 //!
 //! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it has `"found"`;
-//! 2. its GPU streams: it draws from the same devices;
+//! 2. its GPU streams: it draws from the same devices, if streams and counter can be compared;
 //! 3. the GPUs on which it has had queues, by its driver ([`QUEUES`]), if one of them has a counter: this is observed, and
 //!    addresses need no numbering. If it has not opened AMD's driver, it draws from none, unless the counter counts the CPU's
 //!    cores, too;
@@ -206,6 +206,9 @@ pub struct Assignment {
     pub no_gpu: Option<String>,
     /// For a stream, whether its GPU is known, with or without a counter.
     pub gpu_is_known: bool,
+    /// For a stream, the counters of GPUs that it cannot be compared with: Cray's `accel0` shows neither a number nor an address
+    /// of its GPU.
+    undecided: Vec<usize>,
     /// For a stream, the number that its process has for its GPU, if the links depend on it and nothing else shows the GPU.
     pub by_number_alone: Option<u32>,
 }
@@ -266,6 +269,8 @@ impl Node<'_> {
                     }
                 }),
             };
+            let is_undecided = reason.is_none() && !can_be_compared(device, accelerator, &target);
+            assignment.undecided.extend(is_undecided.then_some(device.index));
             assignment.links.extend(reason.map(|reason| Link { device: device.index, reason }));
         }
         assignment.gpu_is_known = !assignment.links.is_empty() || accelerator.pci.is_some() || target.is_ok();
@@ -431,7 +436,8 @@ impl Node<'_> {
         streams: &[(&str, &Assignment)],
         local: Option<&LocalRank>,
     ) -> Finding {
-        if streams.iter().any(|(_, assignment)| assignment.gpu_is_known) {
+        let shows = |stream: &Assignment| stream.gpu_is_known && !stream.undecided.contains(&device.index);
+        if streams.iter().any(|(_, stream)| shows(stream)) {
             return by_streams(device.index, streams);
         }
         let counter = device.part;
@@ -585,6 +591,23 @@ fn by_streams(device: usize, streams: &[(&str, &Assignment)]) -> Finding {
         ));
     }
     Finding::Draws(format!("its {} ran on it", listed(&here)))
+}
+
+/// Whether a stream and a counter show in the same way which GPU is theirs.
+fn can_be_compared(
+    device: &Candidate,
+    on: &Accelerator,
+    target: &Result<(Target, String), UnknownTarget>,
+) -> bool {
+    let own = &device.part.evidence;
+    device.setting.is_some_and(|setting| setting.locations.is_some())
+        || (on.pci.is_some() && own.pci.is_some())
+        || (on.uuid.is_some() && own.uuid.is_some())
+        || match target {
+            Ok((Target::Number(_), _)) => device.part.number.is_some(),
+            Ok((Target::Uuid(_), _)) => own.uuid.is_some(),
+            Err(_) => false,
+        }
 }
 
 /// Whether a counter has this UUID. It may be abbreviated, as CUDA allows.
