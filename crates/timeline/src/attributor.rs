@@ -2,7 +2,7 @@
 //! collector and the offline reader fill in the same attributor.
 
 pub use crate::device::{
-    Device, DeviceInfo, FoundDevice, Recorded, Standing, Unit, ViewKind, Views, counter_name,
+    Device, DeviceInfo, FoundDevice, Recorded, Standing, Unit, ViewKind, Views, counter_name, watts_max_of,
 };
 pub use crate::linking::LocationInfo;
 
