@@ -4,6 +4,7 @@ use ampere_figures::assignment;
 use ampere_model::{LocationKind, Quality};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, Recorded, ViewKind};
+use ampere_timeline::conflicts;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};
 use std::sync::Arc;
 
@@ -265,6 +266,52 @@ fn streams_do_not_show_who_uses_a_counter_that_shows_neither_number_nor_address(
         "no GPU <- MPI Rank 0: its GPU stream HIP[0:0] ran on a GPU without a counter",
         "no GPU <- MPI Rank 0/HIP[0:0]: no counter of the GPU at PCI address 0000:c2:00.0",
     ]);
+}
+
+#[test]
+fn a_gpu_that_no_process_may_use_is_hidden() {
+    let hidden = |made: &Made| {
+        let mut attributor = Attributor::new(Config::default(), 1000);
+        made.add_counters(&mut attributor);
+        made.add_ranks(&mut attributor);
+        for device in 0..attributor.devices.len() {
+            for time in [0, 1000, 2000] {
+                attributor.devices[device].read(time, ampere_model::MetricValue::U64(100_000_000 * time), 0);
+            }
+            attributor.end_readings(device);
+        }
+        attributor.judge_devices(true);
+        let is_about_others = |note: &String| note.contains("another job");
+        let notes: Vec<String> =
+            conflicts::node_notes(&attributor).into_iter().filter(is_about_others).collect();
+        let names: Vec<&str> = (0..attributor.devices.len())
+            .filter(|device| attributor.is_hidden(*device))
+            .map(|device| attributor.devices[device].info.name.as_str())
+            .collect();
+        (names.join(" "), notes.join("\n"))
+    };
+    let four = || Made::rocm_smi(&[0, 1, 2, 3], "");
+    let (names, note) = hidden(&four().rank("ROCR_VISIBLE_DEVICES=0", &["HIP[0:0]"]));
+    assert_eq!(names, "GPU-1 GPU-2 GPU-3");
+    assert_eq!(
+        note,
+        "the *_VISIBLE_DEVICES of all processes on n hide GPU-1..3: the joules of these GPUs are in the total, although \
+         another job may have used them"
+    );
+    let of_two = four().rank("ROCR_VISIBLE_DEVICES=0", &[]).rank("ROCR_VISIBLE_DEVICES=1", &[]);
+    assert_eq!(hidden(&of_two).0, "GPU-2 GPU-3");
+    // One process may use every GPU, and so may a process that restricts itself after its start.
+    for everywhere in ["", "ROCR_VISIBLE_DEVICES=0,1,2,3"] {
+        let made = four().rank("ROCR_VISIBLE_DEVICES=0", &[]).rank(everywhere, &[]);
+        assert_eq!(hidden(&made), (String::new(), String::new()), "{everywhere}");
+    }
+    // A GPU that a process has used is not hidden, whatever its variables are.
+    let queues = "ROCR_VISIBLE_DEVICES=0 ampere::queues=0000:c1:00.0";
+    let gpus = [0, 1].map(|gpu| format!("rocm_smi:::energy_count:device={gpu}; pci=0000:c{gpu}:00.0"));
+    assert_eq!(hidden(&Made::counters(&gpus.each_ref().map(String::as_str)).rank(queues, &[])).0, "");
+    // Where each task has its own cgroup, every rank's GPU may be number 0.
+    let alike = four().rank("ROCR_VISIBLE_DEVICES=0", &[]).rank("ROCR_VISIBLE_DEVICES=0", &[]);
+    assert_eq!(hidden(&alike).1, "");
 }
 
 #[test]

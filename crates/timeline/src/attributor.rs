@@ -818,6 +818,15 @@ impl Attributor {
         self.links.assignment(location)
     }
 
+    /// Whether no process of its node may use a GPU, according to their variables. Another job may use it.
+    pub fn is_hidden(&self, device: usize) -> bool {
+        let node = &self.devices[device].info.node;
+        let here =
+            self.locations.iter().enumerate().filter(|(_, location)| location.main && location.node == *node);
+        let mut kept = here.map(|(at, _)| self.assignment(at).is_kept_from(device)).peekable();
+        kept.peek().is_some() && kept.all(|is_kept| is_kept)
+    }
+
     /// Returns the part of the machine that a device counts, as far as the assignment depends on it.
     pub fn counted_part(&self, device: usize) -> &CountedPart {
         self.links.counted_part(device)

@@ -209,6 +209,8 @@ pub struct Assignment {
     /// For a stream, the counters of GPUs that it cannot be compared with: Cray's `accel0` shows neither a number nor an address
     /// of its GPU.
     undecided: Vec<usize>,
+    /// For a process, the GPUs that its variables hide from it.
+    hidden: Vec<usize>,
     /// For a stream, the number that its process has for its GPU, if the links depend on it and nothing else shows the GPU.
     pub by_number_alone: Option<u32>,
 }
@@ -217,6 +219,11 @@ impl Assignment {
     /// Whether the consumer draws from this device.
     pub fn draws_from(&self, device: usize) -> bool {
         self.links.iter().any(|link| link.device == device)
+    }
+
+    /// Whether the consumer is a process that its variables keep from using this GPU, and that does not draw from it.
+    pub fn is_kept_from(&self, device: usize) -> bool {
+        self.hidden.contains(&device) && !self.draws_from(device)
     }
 }
 
@@ -403,6 +410,8 @@ impl Node<'_> {
         let mut assignment = Assignment::default();
         let mut no_gpu = None;
         for device in &self.0 {
+            let is_hidden = device.part.gpu && self.hides(device.part, &evidence.environment);
+            assignment.hidden.extend(is_hidden.then_some(device.index));
             let finding = match device.setting.map(|setting| &setting.ranks) {
                 Some(Ranks::Listed(ranks)) if rank.is_some_and(|rank| ranks.contains(&rank)) => {
                     Finding::Draws(format!("configured: ranks = {ranks:?}"))
@@ -528,6 +537,13 @@ impl Node<'_> {
         // If both dies are visible, the one that needs no explanation is preferred (the empty text sorts first).
         let more = dies.filter(|(counted_by, _)| *counted_by == number).map(|(_, more)| more).min();
         Ok(Finding::Draws(format!("{because}{}", more.unwrap_or_default())))
+    }
+
+    /// Whether the variables of a process hide a GPU from it.
+    fn hides(&self, counter: &CountedPart, environment: &[String]) -> bool {
+        let visible = visible::visible(environment, counter.vendor);
+        let chosen = visible.and_then(|visible| self.chosen(counter, &visible.entries).ok());
+        counter.number.zip(chosen).is_some_and(|(number, chosen)| !chosen.contains(&number))
     }
 
     /// Returns the numbers of the counters that count what a process may see. The error is a UUID that no counter has.
