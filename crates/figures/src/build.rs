@@ -430,6 +430,7 @@ impl Tables<'_> {
             unit: info.unit.as_str().to_owned(),
             kind: info.traits.kind.clone(),
             contains: self.attributor.parts(number),
+            hidden: self.attributor.is_hidden(number),
             samples: counter.samples,
             total_joules: totals.total_joules,
             estimate: None,

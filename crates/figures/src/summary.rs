@@ -686,6 +686,9 @@ pub struct Device {
     /// Names of devices of the same node whose joules are also in this one's.
     #[serde(default)]
     pub contains: Vec<String>,
+    /// Whether no process of the node may use this GPU, according to their variables (`ROCR_VISIBLE_DEVICES` and others).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
     pub samples: u64,
     /// The joules from the first sample to the last.
     pub total_joules: f64,

@@ -4,6 +4,7 @@ use ampere_figures::assignment;
 use ampere_model::{LocationKind, Quality};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, Recorded, ViewKind};
+use ampere_timeline::conflicts;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};
 use std::sync::Arc;
 
@@ -236,6 +237,81 @@ fn streams_are_counted_within_what_is_visible() {
         "node <- MPI Rank 0: not a GPU counter: shared by all processes of the node",
         "no GPU <- MPI Rank 0/HIP[0:0]: the node has no GPU counter",
     ]);
+}
+
+#[test]
+fn streams_do_not_show_who_uses_a_counter_that_shows_neither_number_nor_address() {
+    // Cray's accelerators, alone and together with the counters of the same GPUs.
+    let accelerators = ["cray_pm:::energy:accel0; kind=gpu", "cray_pm:::energy:accel1; kind=gpu"];
+    let shared = "its metric's name has no GPU number: shared by all processes of the node";
+    Made::counters(&accelerators).rank("", &["HIP[0:0]"]).rank("", &["HIP[1:0]@0000:02:00.0"]).gives(&[
+        &format!("accel0-1 <- MPI Rank 0-1: {shared}"),
+        "no GPU <- MPI Rank 0/HIP[0:0]: no counter of GPU 0: device 0 in its name",
+        "no GPU <- MPI Rank 1/HIP[1:0]: no counter of the GPU at PCI address 0000:02:00.0",
+    ]);
+    let gpu = "rocm_smi:::energy_count:device=0; pci=0000:c1:00.0";
+    Made::counters(&[accelerators[0], gpu]).rank("", &["HIP[0:0]@0000:c1:00.0"]).rank("", &[]).gives(&[
+        "GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+        "GPU-0 <- MPI Rank 1: it is the node's only GPU with a counter: shared by all processes of the node",
+        "GPU-0 <- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0",
+        &format!("accel0 <- MPI Rank 0-1: {shared}"),
+    ]);
+    // A sensor of Linux has an address and no number, and a stream may have a number and no address.
+    let sensor = ["hwmon:::energy:amdgpu-0; kind=gpu; pci=0000:c1:00.0"];
+    Made::counters(&sensor).rank("", &["HIP[0:0]"]).gives(&[
+        &format!("amdgpu-0 <- MPI Rank 0: {shared}"),
+        "no GPU <- MPI Rank 0/HIP[0:0]: no counter of GPU 0: device 0 in its name",
+    ]);
+    Made::counters(&sensor).rank("", &["HIP[0:0]@0000:c2:00.0"]).gives(&[
+        "no GPU <- MPI Rank 0: its GPU stream HIP[0:0] ran on a GPU without a counter",
+        "no GPU <- MPI Rank 0/HIP[0:0]: no counter of the GPU at PCI address 0000:c2:00.0",
+    ]);
+}
+
+#[test]
+fn a_gpu_that_no_process_may_use_is_hidden() {
+    let hidden = |made: &Made| {
+        let mut attributor = Attributor::new(Config::default(), 1000);
+        made.add_counters(&mut attributor);
+        made.add_ranks(&mut attributor);
+        for device in 0..attributor.devices.len() {
+            for time in [0, 1000, 2000] {
+                attributor.devices[device].read(time, ampere_model::MetricValue::U64(100_000_000 * time), 0);
+            }
+            attributor.end_readings(device);
+        }
+        attributor.judge_devices(true);
+        let is_about_others = |note: &String| note.contains("another job");
+        let notes: Vec<String> =
+            conflicts::node_notes(&attributor).into_iter().filter(is_about_others).collect();
+        let names: Vec<&str> = (0..attributor.devices.len())
+            .filter(|device| attributor.is_hidden(*device))
+            .map(|device| attributor.devices[device].info.name.as_str())
+            .collect();
+        (names.join(" "), notes.join("\n"))
+    };
+    let four = || Made::rocm_smi(&[0, 1, 2, 3], "");
+    let (names, note) = hidden(&four().rank("ROCR_VISIBLE_DEVICES=0", &["HIP[0:0]"]));
+    assert_eq!(names, "GPU-1 GPU-2 GPU-3");
+    assert_eq!(
+        note,
+        "the *_VISIBLE_DEVICES of all processes on n hide GPU-1..3: the joules of these GPUs are in the total, although \
+         another job may have used them"
+    );
+    let of_two = four().rank("ROCR_VISIBLE_DEVICES=0", &[]).rank("ROCR_VISIBLE_DEVICES=1", &[]);
+    assert_eq!(hidden(&of_two).0, "GPU-2 GPU-3");
+    // One process may use every GPU, and so may a process that restricts itself after its start.
+    for everywhere in ["", "ROCR_VISIBLE_DEVICES=0,1,2,3"] {
+        let made = four().rank("ROCR_VISIBLE_DEVICES=0", &[]).rank(everywhere, &[]);
+        assert_eq!(hidden(&made), (String::new(), String::new()), "{everywhere}");
+    }
+    // A GPU that a process has used is not hidden, whatever its variables are.
+    let queues = "ROCR_VISIBLE_DEVICES=0 ampere::queues=0000:c1:00.0";
+    let gpus = [0, 1].map(|gpu| format!("rocm_smi:::energy_count:device={gpu}; pci=0000:c{gpu}:00.0"));
+    assert_eq!(hidden(&Made::counters(&gpus.each_ref().map(String::as_str)).rank(queues, &[])).0, "");
+    // Where each task has its own cgroup, every rank's GPU may be number 0.
+    let alike = four().rank("ROCR_VISIBLE_DEVICES=0", &[]).rank("ROCR_VISIBLE_DEVICES=0", &[]);
+    assert_eq!(hidden(&alike).1, "");
 }
 
 #[test]

@@ -175,6 +175,46 @@ fn gpus_that_nothing_draws_from_are_a_hint() {
 }
 
 #[test]
+fn kernels_are_known_where_an_accelerator_of_cray_contains_their_gpu() {
+    let mut summary = summary("kernels");
+    let before = first::render(&summary, Screen::new(120, false), &[]);
+    for number in 0..4 {
+        let is_gpu = |device: &&ampere_figures::summary::Device| device.name == format!("GPU-{number}");
+        let gpu = summary.devices.iter().find(is_gpu).expect("a GPU");
+        let mut accelerator = gpu.clone();
+        accelerator.name = format!("accel{number}");
+        accelerator.contains = vec![gpu.name.clone()];
+        accelerator.views.iter_mut().for_each(|view| view.regions.clear());
+        accelerator.checks.clear();
+        summary.devices.push(accelerator);
+    }
+    let rows = |text: &str| -> Vec<String> {
+        let of_gpus =
+            text.lines().filter(|line| ["GPU-", "push", "deposit"].iter().any(|word| line.contains(word)));
+        of_gpus.map(str::to_owned).collect()
+    };
+    let after = first::render(&summary, Screen::new(120, false), &[]);
+    assert_eq!(rows(&after), rows(&before), "{after}");
+}
+
+#[test]
+fn gpus_that_no_process_may_use_are_not_said_to_be_unused() {
+    let hide = |summary: &mut Summary| {
+        summary.devices.iter_mut().filter(|device| device.name == "GPU-3").for_each(|gpu| gpu.hidden = true);
+    };
+    let other_job = "no process may use GPU-3, 751 J (15.3 % of total): another job may have";
+    assert_hint("kernels", other_job, (false, true), hide);
+    assert_hint("kernels", "ask for fewer GPUs", (true, false), hide);
+    let mut summary = summary("kernels");
+    hide(&mut summary);
+    let text = first::render(&summary, Screen::new(120, false), &[]);
+    assert!(text.contains(" GPU-2 unused, 15 % GPU-3 hidden"), "{text}");
+    let remark =
+        |gpu: &str| text.lines().find(|line| line.starts_with(gpu)).expect("its row").rsplit("  ").next();
+    assert_eq!(["GPU-2", "GPU-3"].map(remark), [Some("unused"), Some("hidden")], "{text}");
+}
+
+#[test]
 fn a_kernel_whose_power_changes_is_a_hint() {
     assert_hint("kernels", "advance::push<double, 3> drew 106 to 439 W", (true, false), |summary| {
         regions(summary).for_each(|row| row.watts.max_watts = row.watts.mean_watts);

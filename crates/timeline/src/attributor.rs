@@ -2,7 +2,7 @@
 //! collector and the offline reader fill in the same attributor.
 
 pub use crate::device::{
-    Device, DeviceInfo, FoundDevice, Recorded, Standing, Unit, ViewKind, Views, counter_name,
+    Device, DeviceInfo, FoundDevice, Recorded, Standing, Unit, ViewKind, Views, counter_name, watts_max_of,
 };
 pub use crate::linking::LocationInfo;
 
@@ -834,6 +834,15 @@ impl Attributor {
     /// Returns the devices that a location draws from, with reasons.
     pub fn assignment(&self, location: usize) -> &Assignment {
         self.links.assignment(location)
+    }
+
+    /// Whether no process of its node may use a GPU, according to their variables. Another job may use it.
+    pub fn is_hidden(&self, device: usize) -> bool {
+        let node = &self.devices[device].info.node;
+        let here =
+            self.locations.iter().enumerate().filter(|(_, location)| location.main && location.node == *node);
+        let mut kept = here.map(|(at, _)| self.assignment(at).is_kept_from(device)).peekable();
+        kept.peek().is_some() && kept.all(|is_kept| is_kept)
     }
 
     /// Returns the part of the machine that a device counts, as far as the assignment depends on it.

@@ -6,6 +6,7 @@ use crate::agreement;
 use crate::attributor::{Attributor, Device, Unit};
 use crate::topology::metric_number;
 use ampere_attribution::LocationIndex;
+use ampere_model::text::compact;
 use ampere_model::{LocationKind, Quality, quantity_of_name};
 use ampere_settings::{DeviceSetting, listed, plain, suggested, suggested_first};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +36,9 @@ pub fn node_notes(attributor: &Attributor) -> Vec<String> {
     let run = Run::new(attributor, &NO_METRICS);
     run.note_one_name(&mut notes);
     run.note_several_gpus(&mut notes);
-    run.note_one_gpu_for_all(&mut notes);
+    notes.extend(
+        run.nodes.iter().filter_map(|node| run.one_gpu_for_all(node).or_else(|| run.hidden_gpus(node))),
+    );
     run.note_models(&mut notes);
     run.note_seldom_risen(&mut notes);
     notes.extend(agreement::notes(attributor));
@@ -207,37 +210,49 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes that all ranks have the same GPU number: if each task has its own cgroup, every rank's own GPU may be number 0.
-    fn note_one_gpu_for_all(&self, notes: &mut Vec<String>) {
-        for node in &self.nodes {
-            let gpus = self.attributor.devices.iter().enumerate();
-            let gpus: Vec<usize> = gpus
-                .filter(|(at, d)| d.info.node == *node && self.attributor.counted_part(*at).is_gpu())
-                .map(|(at, _)| at)
-                .collect();
-            let mains = self.attributor.locations.iter().enumerate();
-            let mains: Vec<usize> =
-                mains.filter(|(_, l)| l.main && l.node == *node).map(|(at, _)| at).collect();
-            let only = |rank: &usize| {
-                let links = &self.attributor.assignment(*rank).links;
-                let mut on = links.iter().filter(|link| gpus.contains(&link.device));
-                on.next().filter(|_| on.next().is_none())
-            };
-            let (Some(first), true) = (mains.first().and_then(only), mains.len() > 1 && gpus.len() > 1)
-            else {
-                continue;
-            };
-            let by_variable = first.reason.contains("VISIBLE_DEVICES=");
-            if by_variable && mains.iter().all(|rank| only(rank) == Some(first)) {
-                notes.push(format!(
-                    "all {} ranks on {node} have {} and {} GPUs have a counter: where each task has its own cgroup, every rank's \
-                     GPU is number 0; set ranks = [...] in a [[device]] for each GPU then",
-                    mains.len(),
-                    first.reason,
-                    gpus.len()
-                ));
-            }
-        }
+    /// Returns a line if all ranks have the same GPU number: if each task has its own cgroup, every rank's own GPU may be number 0.
+    fn one_gpu_for_all(&self, node: &str) -> Option<String> {
+        let gpus = self.attributor.devices.iter().enumerate();
+        let gpus: Vec<usize> = gpus
+            .filter(|(at, d)| d.info.node == node && self.attributor.counted_part(*at).is_gpu())
+            .map(|(at, _)| at)
+            .collect();
+        let mains = self.attributor.locations.iter().enumerate();
+        let mains: Vec<usize> = mains.filter(|(_, l)| l.main && l.node == node).map(|(at, _)| at).collect();
+        let only = |rank: &usize| {
+            let links = &self.attributor.assignment(*rank).links;
+            let mut on = links.iter().filter(|link| gpus.contains(&link.device));
+            on.next().filter(|_| on.next().is_none())
+        };
+        let first = mains.first().and_then(only).filter(|_| mains.len() > 1 && gpus.len() > 1)?;
+        let by_variable = first.reason.contains("VISIBLE_DEVICES=");
+        (by_variable && mains.iter().all(|rank| only(rank) == Some(first))).then(|| {
+            format!(
+                "all {} ranks on {node} have {} and {} GPUs have a counter: where each task has its own cgroup, every rank's \
+                 GPU is number 0; set ranks = [...] in a [[device]] for each GPU then",
+                mains.len(),
+                first.reason,
+                gpus.len()
+            )
+        })
+    }
+
+    /// Returns a line if there are GPUs with joules that no process may use: another job may have used them.
+    fn hidden_gpus(&self, node: &str) -> Option<String> {
+        let attributor = self.attributor;
+        let is_hidden = |(at, device): &(usize, &Device)| {
+            let joules = attributor.engine.totals(device.views.ranks).total_joules;
+            device.info.node == node && joules > 0.0 && attributor.counts(*at) && attributor.is_hidden(*at)
+        };
+        let hidden = attributor.devices.iter().enumerate().filter(is_hidden);
+        let names: Vec<&str> = hidden.map(|(_, device)| device.info.name.as_str()).collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "the *_VISIBLE_DEVICES of all processes on {node} hide {}: the joules of these GPUs are in the total, although \
+                 another job may have used them",
+                compact(&names)
+            )
+        })
     }
 
     /// Returns a line if counters of a node's GPUs have joules but no kernels, and it is unclear which GPU ran the kernels:

@@ -7,14 +7,16 @@ use crate::power_sensor::PowerSensor;
 use crate::sameness::FirstReadings;
 use crate::topology::{CountedPart, CounterEvidence, metric_number};
 use ampere_attribution::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample, ViewIndex};
-use ampere_model::{MetricValue, Quality, Timestamp};
+use ampere_model::{MetricValue, Quality, Timestamp, device_name};
 use ampere_settings::{Config, DeviceSetting, Locations};
 use serde::{Deserialize, Serialize};
 
-/// Returns the highest power of a device of a kind, in watts. A node of eight GPUs at full power draws half of its limit.
-fn watts_max_of(kind: &str) -> f64 {
+/// Returns the highest power of a device of a kind, in watts. A node of eight GPUs at full power draws half of its limit. Cray's
+/// `cpu`, without a number, is all processors of its node.
+pub fn watts_max_of(kind: &str, metric: &str) -> f64 {
     match kind {
         "gpu" => 2e3,
+        "cpu" if device_name(metric) == "cpu" => 20e3,
         "cpu" | "memory" => 1e3,
         _ => 20e3,
     }
@@ -380,7 +382,7 @@ impl Device {
     /// Sets its kind and with it the most that it can draw, what it contains, and where its counter wraps, unless a setting
     /// declares where a trace's counter wraps.
     pub(crate) fn set_traits(&mut self, traits: CounterTraits) {
-        self.power_limit.set_kind(&traits.kind);
+        self.power_limit.set_kind(&traits.kind, &self.info.metric);
         self.counter.set_watts_max(self.power_limit.believed());
         let is_set = self.setting.as_ref().is_some_and(|setting| setting.wraps_at.is_some());
         if let Some(wraps_at) = traits.wraps_at.filter(|_| !is_set || self.info.source != "trace") {
@@ -413,8 +415,8 @@ struct PowerLimit {
 }
 
 impl PowerLimit {
-    fn set_kind(&mut self, kind: &str) {
-        self.of_kind = watts_max_of(if self.is_gpu { "gpu" } else { kind });
+    fn set_kind(&mut self, kind: &str, metric: &str) {
+        self.of_kind = watts_max_of(if self.is_gpu { "gpu" } else { kind }, metric);
     }
 
     /// Returns the power above which no reading is believed.
@@ -445,7 +447,7 @@ impl Interpretation {
         let (name, setting) = match named {
             Some((name, setting)) => (name, Some(setting)),
             None if !config.devices.is_empty() && is_of_trace => return None,
-            None => (ampere_model::device_name(&found.metric), None),
+            None => (device_name(&found.metric), None),
         };
         let name = if recorded.recorder.is_empty() { name } else { format!("{name}@{}", recorded.recorder) };
         let by_definition = recorded.watts_per_unit.or(found.joules_per_unit);
@@ -473,7 +475,7 @@ impl Interpretation {
             is_gpu: part.is_gpu(),
             has_gpu_number: metric_number(&found.metric).is_some(),
         };
-        power_limit.set_kind(&part.evidence.kind);
+        power_limit.set_kind(&part.evidence.kind, &found.metric);
         let limits = Limits {
             watts_max: power_limit.believed(),
             gap: config.counters.gap,
@@ -496,7 +498,7 @@ mod tests {
     use crate::attributor::Attributor;
 
     #[test]
-    fn a_power_limit_follows_from_the_kind_and_not_from_the_name() {
+    fn a_power_limit_follows_from_the_kind_and_only_that_of_all_processors_from_the_name() {
         let mut attributor = Attributor::new(Config::default(), 1000);
         // The name has "core" in it.
         let node = FoundDevice {
@@ -511,6 +513,17 @@ mod tests {
             attributor
                 .set_traits(device, CounterTraits { kind: kind.to_owned(), ..CounterTraits::default() });
             assert_eq!(attributor.devices[device].watts_max(), watts, "{kind}");
+        }
+        for (metric, watts) in [
+            ("cray_pm:::energy:cpu", 20e3),
+            ("coretemp:::craypm:cpu_energy", 20e3),
+            ("cray_pm:::energy:cpu0", 1e3),
+            ("hwmon:::energy:cpu-0", 1e3),
+        ] {
+            let cpu = FoundDevice { metric: metric.to_owned(), ..node.clone() };
+            let cpu = attributor.add_device(cpu).expect("an energy");
+            attributor.set_traits(cpu, CounterTraits { kind: "cpu".to_owned(), ..CounterTraits::default() });
+            assert_eq!(attributor.devices[cpu].watts_max(), watts, "{metric}");
         }
         let gpu = FoundDevice { metric: "rocm_smi:::energy_count:device=1".to_owned(), ..node.clone() };
         let gpu = attributor.add_device(gpu).expect("an energy");

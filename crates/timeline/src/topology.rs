@@ -12,7 +12,7 @@
 //! For the *ranks* view, and a process:
 //!
 //! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it has `"found"`;
-//! 2. its GPU streams: it draws from the same devices;
+//! 2. its GPU streams: it draws from the same devices, if streams and counter can be compared;
 //! 3. the GPUs on which it has had queues, by its driver ([`QUEUES`]), if one of them has a counter: this is observed, and
 //!    addresses need no numbering. If it has not opened AMD's driver, it draws from none, unless the counter counts the CPU's
 //!    cores, too;
@@ -206,6 +206,11 @@ pub struct Assignment {
     pub no_gpu: Option<String>,
     /// For a stream, whether its GPU is known, with or without a counter.
     pub gpu_is_known: bool,
+    /// For a stream, the counters of GPUs that it cannot be compared with: Cray's `accel0` shows neither a number nor an address
+    /// of its GPU.
+    undecided: Vec<usize>,
+    /// For a process, the GPUs that its variables hide from it.
+    hidden: Vec<usize>,
     /// For a stream, the number that its process has for its GPU, if the links depend on it and nothing else shows the GPU.
     pub by_number_alone: Option<u32>,
 }
@@ -214,6 +219,11 @@ impl Assignment {
     /// Whether the consumer draws from this device.
     pub fn draws_from(&self, device: usize) -> bool {
         self.links.iter().any(|link| link.device == device)
+    }
+
+    /// Whether the consumer is a process that its variables keep from using this GPU, and that does not draw from it.
+    pub fn is_kept_from(&self, device: usize) -> bool {
+        self.hidden.contains(&device) && !self.draws_from(device)
     }
 }
 
@@ -266,6 +276,8 @@ impl Node<'_> {
                     }
                 }),
             };
+            let is_undecided = reason.is_none() && !can_be_compared(device, accelerator, &target);
+            assignment.undecided.extend(is_undecided.then_some(device.index));
             assignment.links.extend(reason.map(|reason| Link { device: device.index, reason }));
         }
         assignment.gpu_is_known = !assignment.links.is_empty() || accelerator.pci.is_some() || target.is_ok();
@@ -398,6 +410,8 @@ impl Node<'_> {
         let mut assignment = Assignment::default();
         let mut no_gpu = None;
         for device in &self.0 {
+            let is_hidden = device.part.gpu && self.hides(device.part, &evidence.environment);
+            assignment.hidden.extend(is_hidden.then_some(device.index));
             let finding = match device.setting.map(|setting| &setting.ranks) {
                 Some(Ranks::Listed(ranks)) if rank.is_some_and(|rank| ranks.contains(&rank)) => {
                     Finding::Draws(format!("configured: ranks = {ranks:?}"))
@@ -431,7 +445,8 @@ impl Node<'_> {
         streams: &[(&str, &Assignment)],
         local: Option<&LocalRank>,
     ) -> Finding {
-        if streams.iter().any(|(_, assignment)| assignment.gpu_is_known) {
+        let shows = |stream: &Assignment| stream.gpu_is_known && !stream.undecided.contains(&device.index);
+        if streams.iter().any(|(_, stream)| shows(stream)) {
             return by_streams(device.index, streams);
         }
         let counter = device.part;
@@ -524,6 +539,13 @@ impl Node<'_> {
         Ok(Finding::Draws(format!("{because}{}", more.unwrap_or_default())))
     }
 
+    /// Whether the variables of a process hide a GPU from it.
+    fn hides(&self, counter: &CountedPart, environment: &[String]) -> bool {
+        let visible = visible::visible(environment, counter.vendor);
+        let chosen = visible.and_then(|visible| self.chosen(counter, &visible.entries).ok());
+        counter.number.zip(chosen).is_some_and(|(number, chosen)| !chosen.contains(&number))
+    }
+
     /// Returns the numbers of the counters that count what a process may see. The error is a UUID that no counter has.
     fn chosen(&self, of: &CountedPart, entries: &[Entry]) -> Result<BTreeSet<u32>, UnknownUuid> {
         let mut chosen = BTreeSet::new();
@@ -585,6 +607,23 @@ fn by_streams(device: usize, streams: &[(&str, &Assignment)]) -> Finding {
         ));
     }
     Finding::Draws(format!("its {} ran on it", listed(&here)))
+}
+
+/// Whether a stream and a counter show in the same way which GPU is theirs.
+fn can_be_compared(
+    device: &Candidate,
+    on: &Accelerator,
+    target: &Result<(Target, String), UnknownTarget>,
+) -> bool {
+    let own = &device.part.evidence;
+    device.setting.is_some_and(|setting| setting.locations.is_some())
+        || (on.pci.is_some() && own.pci.is_some())
+        || (on.uuid.is_some() && own.uuid.is_some())
+        || match target {
+            Ok((Target::Number(_), _)) => device.part.number.is_some(),
+            Ok((Target::Uuid(_), _)) => own.uuid.is_some(),
+            Err(_) => false,
+        }
 }
 
 /// Whether a counter has this UUID. It may be abbreviated, as CUDA allows.

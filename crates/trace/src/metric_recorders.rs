@@ -14,7 +14,7 @@ use ampere_attribution::{Increase, Sample};
 use ampere_model::counted::Level;
 use ampere_model::text::listed;
 use ampere_settings::Config;
-use ampere_timeline::attributor::Attributor;
+use ampere_timeline::attributor::{Attributor, watts_max_of};
 use ampere_timeline::topology::metric_number;
 use anyhow::Context;
 use otf2::{Definitions, EventHandler, Flow, LocationGroupRef, LocationRef, MetricRef, MetricValue, Trace};
@@ -596,7 +596,7 @@ impl Survey<'_> {
             tracks: Vec::new(),
             left_out: 0,
             pairs: Vec::new(),
-            watts: watts_of(&found.traits.kind),
+            watts: watts_max_of(&found.traits.kind, &found.device.metric),
             is_gpu: found.traits.kind == "gpu" || metric_number(&found.device.metric).is_some(),
             is_shared: matches!(
                 found.counted.level,
@@ -606,15 +606,6 @@ impl Survey<'_> {
         };
         let track = self.compared.entry(key.clone()).or_insert_with(new).add(track);
         Some((key, track))
-    }
-}
-
-/// Returns the power that a device of a kind does not exceed.
-fn watts_of(kind: &str) -> f64 {
-    match kind {
-        "gpu" => 2e3,
-        "cpu" | "memory" => 1e3,
-        _ => 20e3,
     }
 }
 

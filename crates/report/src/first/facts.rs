@@ -256,15 +256,20 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Returns the GPUs that are not contained in another GPU, the one with the most joules first.
+/// Returns the GPUs, the one with the most joules first. If one contains others, as Cray's accelerators contain the GPUs of other
+/// counters, it is left out if only they have kernels, and they are otherwise.
 fn gpus(summary: &Summary) -> Vec<&Device> {
-    let is_gpu = |device: &&Device| {
-        let has_kernels = view(device, "kernels").is_some_and(|view| !view.regions.is_empty());
-        device.unit == "J" && (device.kind == "gpu" || has_kernels)
-    };
+    let has_kernels = |device: &Device| view(device, "kernels").is_some_and(|view| !view.regions.is_empty());
+    let is_gpu = |device: &&Device| device.unit == "J" && (device.kind == "gpu" || has_kernels(device));
     let all: Vec<&Device> = summary.devices.iter().filter(is_gpu).collect();
-    let mut gpus: Vec<&Device> =
-        all.iter().filter(|device| !all.iter().any(|whole| contains(whole, device))).copied().collect();
+    let is_whole =
+        |device: &&Device| !device.contains.is_empty() && all.iter().any(|part| contains(device, part));
+    let (wholes, leaves): (Vec<&Device>, Vec<&Device>) = all.iter().copied().partition(is_whole);
+    let is_part = |device: &&Device| wholes.iter().any(|whole| contains(whole, device));
+    let is_by_parts = leaves.iter().any(|device| has_kernels(device) && is_part(device))
+        && !wholes.iter().any(|device| has_kernels(device));
+    let mut gpus =
+        if is_by_parts { leaves } else { all.iter().copied().filter(|device| !is_part(device)).collect() };
     largest_first(&mut gpus, |device| device.total_joules);
     gpus
 }

@@ -2,7 +2,7 @@
 
 use super::facts::{Facts, Row, WAITING_PART_MIN};
 use super::levels::{self, Levels};
-use super::names;
+use super::{names, tables};
 use crate::filter::much_measuring;
 use crate::over_ranks::Spread;
 use crate::{other_jobs, over_ranks, waits};
@@ -10,7 +10,7 @@ use ampere_figures::gauges::OverTheRun;
 use ampere_figures::summary::{Device, NodeCpu, Summary, View, topmost};
 use ampere_model::digits::{count, energy, percent, significant};
 use ampere_model::regions::is_mpi;
-use ampere_model::text::{compact, short};
+use ampere_model::text::short;
 use ampere_settings::Config;
 use std::collections::HashSet;
 
@@ -141,19 +141,20 @@ fn others_have_the_cores(facts: &Facts) -> Option<String> {
     facts.cores_of_busier_others().map(|others| format!("other programs used {others:.2} of {cores} cores"))
 }
 
-/// Returns the hint about GPUs that no process used.
+/// Returns the hint about GPUs that no process used. Those that no process could use may be another job's.
 fn unused_devices(facts: &Facts) -> Option<String> {
-    let unused: Vec<_> = facts.gpus.iter().filter(|device| !facts.is_used(device)).collect();
-    let joules: f64 = unused.iter().map(|device| device.total_joules).sum();
+    let unused = facts.gpus.iter().filter(|device| !facts.is_used(device));
+    let (hidden, unused): (Vec<&Device>, Vec<&Device>) = unused.partition(|device| device.hidden);
     let all: f64 = ampere_figures::summary::topmost(facts.summary).map(|device| device.total_joules).sum();
-    (joules >= PART_MIN * all && joules > 0.0).then(|| {
-        let mut names: Vec<&str> = unused.iter().map(|device| device.name.as_str()).collect();
-        names.sort_unstable();
-        let is_one_node = unused.iter().all(|device| device.node == unused[0].node);
-        let which = if is_one_node { compact(&names) } else { format!("{} GPUs", names.len()) };
-        let part = percent(joules, all);
-        format!("no process used {which}, {} ({part} of total): ask for fewer GPUs", energy(joules))
-    })
+    let hint = |devices: &[&Device], verb: &str, what: &str| {
+        let joules: f64 = devices.iter().map(|device| device.total_joules).sum();
+        (joules >= PART_MIN * all && joules > 0.0).then(|| {
+            let (which, part) = (tables::which(devices, NAME_ROOM), percent(joules, all));
+            format!("no process {verb} {which}, {} ({part} of total): {what}", energy(joules))
+        })
+    };
+    let hidden = hint(&hidden, "may use", "another job may have");
+    hidden.or_else(|| hint(&unused, "used", "ask for fewer GPUs"))
 }
 
 /// Returns all gauges of a quantity with their devices.

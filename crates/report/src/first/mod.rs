@@ -319,6 +319,7 @@ fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
     }
     let (used, unused): (Vec<&Device>, Vec<&Device>) =
         facts.gpus.iter().partition(|device| facts.is_used(device));
+    let (hidden, unused): (Vec<&Device>, Vec<&Device>) = unused.iter().partition(|device| device.hidden);
     let sum = |devices: &[&Device]| devices.iter().map(|device| facts.joules_of(device)).sum::<f64>();
     let kernels: f64 = used.iter().map(|device| facts.in_kernels(device)).sum();
     let hosts: f64 = facts.hosts.iter().map(|device| facts.joules_of(device)).sum();
@@ -326,6 +327,7 @@ fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
         (kernels, "in kernels".to_owned()),
         (sum(&used) - kernels, format!("on {} outside kernels", tables::which(&used, 16))),
         (sum(&unused), format!("{} unused", tables::which(&unused, 16))),
+        (sum(&hidden), format!("{} hidden", tables::which(&hidden, 16))),
         (hosts, "outside of GPUs".to_owned()),
     ];
     let all = all.iter().filter(|(part, _)| *part >= MENTIONED_SHARE_MIN * facts.whole);

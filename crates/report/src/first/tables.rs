@@ -340,7 +340,10 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         after.push(Column::new(outside_head, outside).dispensable(3));
     }
     after.push(Column::new("vs power sensor", cells(&sensors::difference)).dispensable(4));
-    let remark = |device: &Device| (!facts.is_used(device)).then(|| "unused".to_owned());
+    let remark = |device: &Device| {
+        let word = if device.hidden { "hidden" } else { "unused" };
+        (!facts.is_used(device)).then(|| word.to_owned())
+    };
     let mut remarks: Vec<String> = rows.iter().map(|device| remark(device).unwrap_or_default()).collect();
     remarks.extend(rest.iter().map(|device| remark(device)).min().flatten());
     after.push(Column { is_left: true, ..Column::new("", remarks).dispensable(1) });
