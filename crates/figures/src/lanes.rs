@@ -5,7 +5,7 @@ use crate::callpaths::Name;
 use ampere_attribution::LocationIndex;
 use ampere_model::{LocationKind, RegionRef};
 use ampere_timeline::attributor::{Attributor, LocationInfo, Unit, ViewKind};
-use ampere_timeline::lanes::Lane as OfLocation;
+use ampere_timeline::lanes::{Lane as OfLocation, STEPS_MAX};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -152,7 +152,7 @@ impl Names<'_> {
 
     /// Makes the lane of these members. `shared_by`: the number of ranks over which their times are averaged.
     fn lane(&mut self, view: &str, members: &[(&str, &OfLocation)], shared_by: usize, begin: u64) -> Lane {
-        let step = members.iter().map(|(_, lane)| lane.step_ticks()).max().unwrap_or(1);
+        let step = step_of(members);
         let members: Vec<(&str, OfLocation)> =
             members.iter().map(|(name, lane)| (*name, (*lane).clone().with_steps_of(step))).collect();
         let first = members.iter().map(|(_, lane)| lane.begin() / step).min().unwrap_or(0);
@@ -184,6 +184,18 @@ impl Names<'_> {
             percent,
         }
     }
+}
+
+/// Returns the length of the steps of a shared lane. It has few steps even if its members ran far apart.
+fn step_of(members: &[(&str, &OfLocation)]) -> u64 {
+    let lanes = || members.iter().map(|(_, lane)| lane);
+    let begin = lanes().map(|lane| lane.begin()).min().unwrap_or(0);
+    let end = lanes().map(|lane| lane.end()).max().unwrap_or(0);
+    let mut step = lanes().map(|lane| lane.step_ticks()).max().unwrap_or(1);
+    while end.saturating_sub(begin) / step > STEPS_MAX as u64 {
+        step *= 2;
+    }
+    step
 }
 
 fn add(sums: &mut Vec<(RegionRef, f64)>, region: RegionRef, part: f64) {
@@ -291,6 +303,20 @@ mod tests {
         assert_eq!((lanes[0].first.as_str(), lanes[0].last.as_str()), ("MPI Rank 0", "MPI Rank 2"));
         assert_eq!((lanes[0].percent[0], lanes[1].percent[0]), (67, 100), "one of the first three waits");
         assert_eq!(lanes[10].last, "MPI Rank 32");
+    }
+
+    #[test]
+    fn ranks_that_ran_far_apart_share_a_lane_with_few_steps() {
+        const DAYS: u64 = 1000 * 86_400_000;
+        let all = run(17, |rank| {
+            let begin = u64::from(rank) * DAYS;
+            vec![(begin, Some(0)), (begin + 100, None)]
+        });
+        let lanes = &all[0].lanes;
+        assert_eq!((lanes[0].first.as_str(), lanes[0].last.as_str()), ("MPI Rank 0", "MPI Rank 1"));
+        assert!(lanes.iter().all(|lane| lane.region.len() <= STEPS_MAX + 2));
+        let ran = |lane: &Lane| lane.region.iter().filter(|region| region.is_some()).count();
+        assert_eq!((ran(&lanes[0]), ran(&lanes[8])), (2, 10), "a lane of one rank keeps its short steps");
     }
 
     #[test]

@@ -10,12 +10,19 @@
 //! | is not open, and is entered at the same time | the enter and the leave of a call that took no time |
 //! | is not open | nothing |
 //!
+//! If many regions continue in this way, the leaves of some are probably missing. Beyond [`CONTINUED_MAX`] the oldest of them end,
+//! because each further leave would leave all of them and enter them again, as a new call path.
+//!
 //! A leave of a region other than the innermost one is held until the other events of its time are known, because they may
 //! resolve it. A leave of the undefined region ends the innermost one.
 
 use crate::handler::{EventHandler, Flow, Nesting};
 use crate::table::{LocationRef, RegionRef};
 use std::ops::ControlFlow;
+
+/// The maximum number of regions of a location that continue after a region around them was left. If there are more, only the
+/// innermost half of this number continue.
+const CONTINUED_MAX: usize = 64;
 
 const UNDEFINED: RegionRef = RegionRef(u32::MAX);
 
@@ -129,12 +136,26 @@ impl Nest {
                 continue;
             };
             self.found.reordered += u64::from(at + 1 < self.open.len());
-            for frame in self.open[at..].iter().rev() {
+            let continued = self.open[..at].iter().filter(|frame| frame.resumed).count();
+            let (from, mut to_end) = match continued + self.open.len() - at - 1 {
+                all if all <= CONTINUED_MAX => (at, 0),
+                all => {
+                    let oldest = self.open.iter().position(|frame| frame.resumed);
+                    (oldest.map_or(at, |oldest| oldest.min(at)), all - CONTINUED_MAX / 2)
+                }
+            };
+            for frame in self.open[from..].iter().rev() {
                 handler.leave(location, time, frame.region)?;
             }
             self.open.remove(at);
-            for frame in &mut self.open[at..] {
-                frame.resumed = true;
+            self.open[at..].iter_mut().for_each(|frame| frame.resumed = true);
+            self.found.unended += to_end as u64;
+            for frame in self.open.split_off(from) {
+                if frame.resumed && to_end > 0 {
+                    to_end -= 1;
+                    continue;
+                }
+                self.open.push(frame);
                 handler.enter(location, time, frame.region, Some(0))?;
             }
         }
@@ -209,6 +230,58 @@ mod tests {
         assert_eq!((events.as_str(), of), (expected, found(2, 0, 0, 0)));
         let (_, of) = nested(&[(0, 1), (1, 2), (2, -1)]);
         assert_eq!(of, found(1, 0, 0, 1), "it was never left");
+    }
+
+    /// Counts events and the deepest nesting.
+    #[derive(Default)]
+    struct Work {
+        events: usize,
+        depth: usize,
+        deepest: usize,
+    }
+
+    impl EventHandler for Work {
+        fn enter(&mut self, _: LocationRef, _: u64, _: RegionRef, _: Option<u64>) -> Flow {
+            (self.events, self.depth) = (self.events + 1, self.depth + 1);
+            self.deepest = self.deepest.max(self.depth);
+            ControlFlow::Continue(())
+        }
+
+        fn leave(&mut self, _: LocationRef, _: u64, _: RegionRef) -> Flow {
+            (self.events, self.depth) = (self.events + 1, self.depth - 1);
+            ControlFlow::Continue(())
+        }
+    }
+
+    #[test]
+    fn many_regions_that_are_not_left_in_order_cost_a_limited_number_of_events_each() {
+        const CALLS: u32 = 4000;
+        // The leave of region 2 is always missing, as after an exception.
+        let without_leave = (0..CALLS)
+            .flat_map(|_| [(1, true), (2, true), (1, false)])
+            .map(|(region, enters)| (RegionRef(region), enters));
+        // Half of all regions are open at a time.
+        let overlapping = (0..CALLS + CALLS / 2).flat_map(|at| {
+            let left = at.checked_sub(CALLS / 2).map(|left| (RegionRef(left), false));
+            let entered = (at < CALLS).then_some((RegionRef(at), true));
+            entered.into_iter().chain(left)
+        });
+        let events: [Vec<(RegionRef, bool)>; 2] = [without_leave.collect(), overlapping.collect()];
+        for events in events {
+            let (mut nest, mut work) = (Nest::new(LocationRef(0)), Work::default());
+            for (time, (region, enters)) in events.iter().enumerate() {
+                let _ = match enters {
+                    true => nest.enter(time as u64, *region, None, &mut work),
+                    false => nest.leave(time as u64, *region, &mut work),
+                };
+                let _ = nest.settle(&mut work);
+                assert_eq!(work.depth, nest.open.len());
+            }
+            nest.end();
+            assert!(work.events < 64 * events.len(), "{} events from {}", work.events, events.len());
+            assert!(work.deepest <= (CALLS / 2) as usize + CONTINUED_MAX, "{}", work.deepest);
+            assert!(nest.found.unended > 0 && nest.found.reordered > 0, "{:?}", nest.found);
+        }
     }
 
     #[test]

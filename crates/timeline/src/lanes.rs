@@ -8,7 +8,8 @@
 use ampere_attribution::{Engine, LocationIndex};
 use ampere_model::{RegionRef, Timestamp};
 
-const STEPS_MAX: usize = 512;
+/// The maximum number of steps of a lane, except for one that is kept because it has no partner to be merged with.
+pub const STEPS_MAX: usize = 512;
 /// The resolution at the start of a run.
 const STEPS_PER_SECOND: u64 = 100;
 /// The number of regions that a step keeps.
@@ -135,7 +136,8 @@ impl Lane {
         self
     }
 
-    fn end(&self) -> Timestamp {
+    /// Returns the time at which the last step ends.
+    pub fn end(&self) -> Timestamp {
         (self.first + self.steps.len() as u64).saturating_mul(self.step)
     }
 

@@ -39,6 +39,8 @@ const DOUBTFUL_PART_MAX: f64 = 0.01;
 const NAMES_MAX: usize = 4;
 /// The relative difference of sums that count as equal: sums of many readings differ in their last digits.
 const DIGITS: f64 = 1e-9;
+/// After this number of readings of a recorder, and its multiples, it is checked again which pairs need to be compared.
+const READINGS_PER_CHECK: u32 = 256;
 /// An upper bound on the recorders of one metric on a node that are compared with each other.
 const COMPARED_MAX: usize = 1024;
 
@@ -358,6 +360,10 @@ struct Compared {
     tracks: Vec<Track>,
     /// The number of recorders that are not compared.
     left_out: usize,
+    /// For each recorder, an earlier one that reads the same counter, by all readings so far. Recorders with the same leader are
+    /// not compared with each other, because both are compared with the leader. If one of them turns out to read another
+    /// counter, it has no leader from then on, and comparing continues.
+    leaders: Vec<Option<usize>>,
     /// Each pair of recorders, the earlier in `tracks` first: (0, 1), (0, 2), (1, 2), (0, 3)...
     pairs: Vec<Pair>,
     /// The power that a device of this kind does not exceed.
@@ -451,6 +457,7 @@ fn pair(first: usize, second: usize) -> usize {
 impl Compared {
     fn add(&mut self, track: Track) -> usize {
         self.tracks.push(track);
+        self.leaders.push(None);
         self.pairs.resize(pair(0, self.tracks.len()), Pair::NEW);
         self.tracks.len() - 1
     }
@@ -458,18 +465,50 @@ impl Compared {
     /// Processes a reading of one recorder, with the joules since the one before.
     fn read(&mut self, at: usize, time: u64, joules: f64) {
         self.tracks[at].read(time, joules, self.ticks_per_second);
+        if self.tracks[at].readings.is_multiple_of(READINGS_PER_CHECK) {
+            let may_lead = |other: &usize| self.leaders[*other].is_none();
+            let leader = (0..at).filter(may_lead).find(|other| self.verdict(*other, at) == Verdict::One);
+            self.leaders[at] = leader;
+        }
         let (now, is_one_update) = (self.tracks[at].joules, self.tracks[at].shows_one_update());
-        for (other, track) in self.tracks.iter().enumerate().filter(|(other, _)| *other != at) {
-            let Some(before) = track.time else { continue };
-            let seconds = time.saturating_sub(before) as f64 / self.ticks_per_second;
-            let reach = self.watts * (seconds + UPDATE_SECONDS);
-            let pair = &mut self.pairs[pair(other.min(at), other.max(at))];
-            let both = if other < at { (track.joules, now) } else { (now, track.joules) };
-            pair.compare(both, seconds, reach, other < at);
-            if joules > 0.0 {
+        for other in (0..self.tracks.len()).filter(|other| *other != at) {
+            if !self.are_compared(at, other) {
+                continue;
+            }
+            self.compare(other, at);
+            if joules > 0.0 && self.tracks[other].time.is_some() {
+                let other_joules = self.tracks[other].joules;
+                let both = if other < at { (other_joules, now) } else { (now, other_joules) };
+                let pair = &mut self.pairs[pair(other.min(at), other.max(at))];
                 pair.updates.see(usize::from(other < at), both, is_one_update);
             }
         }
+    }
+
+    /// Compares the last readings of two recorders.
+    fn compare(&mut self, earlier: usize, later: usize) {
+        let (first, second) = (earlier.min(later), earlier.max(later));
+        let [from, to] = [earlier, later].map(|at| self.tracks[at].time);
+        let (Some(from), Some(to)) = (from, to) else { return };
+        let seconds = to.saturating_sub(from) as f64 / self.ticks_per_second;
+        let reach = self.watts * (seconds + UPDATE_SECONDS);
+        let both = (self.tracks[first].joules, self.tracks[second].joules);
+        self.pairs[pair(first, second)].compare(both, seconds, reach, second == later);
+    }
+
+    /// Compares the last reading of a recorder with those of the recorders with the same leader.
+    fn compare_with_others_of_leader(&mut self, at: usize) {
+        for other in (0..self.tracks.len()).filter(|other| *other != at) {
+            if !self.are_compared(at, other) {
+                let is_later = self.tracks[at].time >= self.tracks[other].time;
+                let (earlier, later) = if is_later { (other, at) } else { (at, other) };
+                self.compare(earlier, later);
+            }
+        }
+    }
+
+    fn are_compared(&self, one: usize, other: usize) -> bool {
+        self.leaders[one].is_none() || self.leaders[one] != self.leaders[other]
     }
 
     /// Groups recorders by the counter that they read.
@@ -490,6 +529,7 @@ impl Compared {
     }
 
     fn was_reset(&mut self, at: usize, time: u64) {
+        self.compare_with_others_of_leader(at);
         self.tracks[at].time = Some(time);
         self.tracks[at].before_rise = None;
         for other in (0..self.tracks.len()).filter(|other| *other != at) {
@@ -579,6 +619,9 @@ impl Survey<'_> {
             self.queue_samples(device);
         }
         self.compare_until(u64::MAX);
+        for compared in self.compared.values_mut() {
+            (0..compared.tracks.len()).for_each(|at| compared.compare_with_others_of_leader(at));
+        }
     }
 
     fn find(&mut self, series: Series) -> Option<RecorderIndex> {
@@ -595,6 +638,7 @@ impl Survey<'_> {
         let new = || Compared {
             tracks: Vec::new(),
             left_out: 0,
+            leaders: Vec::new(),
             pairs: Vec::new(),
             watts: watts_max_of(&found.traits.kind, &found.device.metric),
             is_gpu: found.traits.kind == "gpu" || metric_number(&found.device.metric).is_some(),
@@ -633,5 +677,63 @@ impl EventHandler for Survey<'_> {
         }
         self.compare_until(self.attributor.undecided_since().min(time));
         ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use otf2::MetricMemberRef;
+
+    fn compared(recorders: u64) -> Compared {
+        let mut compared = Compared {
+            tracks: Vec::new(),
+            left_out: 0,
+            leaders: Vec::new(),
+            pairs: Vec::new(),
+            watts: 1000.0,
+            is_gpu: false,
+            is_shared: false,
+            ticks_per_second: 1000.0,
+        };
+        for location in 0..recorders {
+            let series =
+                Series { location: LocationRef(location), member: MetricMemberRef(0), instance: None };
+            compared.add(Track::new(series, Place::default(), location as usize, false));
+        }
+        compared
+    }
+
+    /// All recorders read 10 times a second, each with its own power at that time.
+    fn read(compared: &mut Compared, readings: std::ops::Range<u64>, watts: impl Fn(usize, u64) -> f64) {
+        for at in readings {
+            for recorder in 0..compared.tracks.len() {
+                let joules = if at == 0 { 0.0 } else { 0.1 * watts(recorder, at) };
+                compared.read(recorder, 100 * at + recorder as u64, joules);
+            }
+        }
+    }
+
+    #[test]
+    fn recorders_of_one_counter_are_compared_with_one_of_them() {
+        let mut compared = compared(64);
+        read(&mut compared, 0..600, |_, at| 100.0 + (at % 7) as f64);
+        let others =
+            |at: usize| (0..64).filter(|other| *other != at && compared.are_compared(at, *other)).count();
+        assert_eq!((others(0), (1..64).map(others).sum::<usize>()), (63, 63));
+        assert_eq!(compared.counters((0..64).collect()), [(0..64).collect::<Vec<_>>()]);
+    }
+
+    #[test]
+    fn recorders_that_differ_late_read_two_counters() {
+        // Until a time, all have the same power.
+        for (until, watts) in
+            [(600, [100.0, 300.0, 500.0]), (1070, [100.0, 300.0, 600.0]), (600, [500.0, 100.0, 300.0])]
+        {
+            let mut compared = compared(3);
+            read(&mut compared, 0..1100, |recorder, at| if at < until { 100.0 } else { watts[recorder] });
+            (0..3).for_each(|at| compared.compare_with_others_of_leader(at));
+            assert_eq!(compared.counters((0..3).collect()), [[0], [1], [2]], "{until} {watts:?}");
+        }
     }
 }
