@@ -545,6 +545,41 @@ fn a_collector_that_replaces_a_killed_one_continues_sampling() {
     place.assert_clean();
 }
 
+/// While no collector runs, the program works. Its CPU time of this time is known from the kernel's count, and its functions are not.
+#[test]
+fn cpu_time_from_while_no_collector_ran_is_not_idle() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let enough = place.path("enough");
+    let program = place.compile("cc", "work", WORK_UNTIL, &["-O2", "-lm"]).display().to_string();
+    let mut command = as_it_is(&place, &[&program, &enough.to_string_lossy()]);
+    command.env("AMPERE_ESTIMATE_IDLE_WATTS", "0").env("AMPERE_ESTIMATE_WATTS_PER_CORE", "10");
+    let running = start(&mut command);
+    let programs = [(&*program, 1)];
+    until("the program is sampled", || samples(&place, 1, &programs));
+    let [collector] = place.collectors()[..] else { panic!("{:?}", place.collectors()) };
+    // The collector is not replaced until `ampere run` continues.
+    running.signal(rustix::process::Signal::STOP);
+    kill(collector);
+    std::thread::sleep(Duration::from_millis(700));
+    running.signal(rustix::process::Signal::CONT);
+    until("it is sampled again", || samples(&place, 2, &programs));
+    std::thread::sleep(Duration::from_millis(700));
+    std::fs::write(&enough, "").unwrap();
+    let done = running.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    let (rows, gap) = (rows(&summary), &summary["run"]["gaps"][0]);
+    let not_seen = joules(&rows, "(not seen)");
+    assert!(not_seen > 0.8 * number(gap, "joules"), "{not_seen} J of {gap}: {rows:#?}");
+    let view = &summary["devices"][0]["views"][0];
+    let all = rows.values().sum::<f64>();
+    assert!(number(view, "idle_joules") < 0.1 * all, "{view:#}");
+    assert!(notes(&summary).iter().any(|note| note.contains("s of CPU time are in rows (not seen)")));
+    agrees_with_its_trace(&place.path("out"), &summary);
+    place.assert_clean();
+}
+
 #[test]
 fn a_collector_that_replaces_a_killed_one_puts_samples_on_the_same_ranks() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");

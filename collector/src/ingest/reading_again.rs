@@ -9,12 +9,14 @@
 
 use super::{Ingest, process_ends};
 use crate::ingest::location::{LiveLocation, Place};
-use crate::ingest::process::State;
+use crate::ingest::process::{Process, State};
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
 use crate::options::{BATCH, Mode};
 use crate::sampling::samples::Samples;
-use ampere_model::Timestamp;
+use ampere_model::{LocationKind, Timestamp};
+use ampere_ring::{Kind, Record};
+use ampere_trace::write::CpuTimeOf;
 use std::path::Path;
 
 /// A stream of records that is read again.
@@ -121,7 +123,11 @@ fn end_if_over(
         of.locations[location].reopen();
         return;
     }
-    let end_of_process = (!is_running).then(|| of.life.program_end.unwrap_or(predecessors_last));
+    let end_of_process =
+        (!is_running).then(|| of.life.program_end.unwrap_or_else(|| last_known(of, mode, predecessors_last)));
+    if let Some(end) = end_of_process.filter(|_| mode != Mode::Collector) {
+        assume_running(ingest, process, end, timeline);
+    }
     for location in awaited {
         let at = Place { process, location };
         let end = ingest[at].left.ended_at.or(end_of_process);
@@ -129,6 +135,44 @@ fn end_if_over(
             process_ends::close_location(ingest, at, end, timeline, (session, mode != Mode::Collector));
         }
     }
+}
+
+/// Adds the CPU time that a killed collector has not written, if no other one has replaced it: threads that were in functions are
+/// assumed to have run until the end.
+fn assume_running(ingest: &mut Ingest, process: usize, end: Timestamp, timeline: &mut LiveTimeline) {
+    if !ingest.processes[process].lost_its_sampler() {
+        return;
+    }
+    for location in 0..ingest.processes[process].locations.len() {
+        let at = Place { process, location };
+        let Some(CpuTimeOf::Location(of, id)) = ingest[at].cpu_time_of else { continue };
+        let mut locations = ingest.processes[of].locations.iter();
+        let is_in_function = locations.any(|of| of.definition.id == id && of.reader.decoder.is_open());
+        let live = &mut ingest[at];
+        let missing = end.saturating_sub(live.reader.decoder.last_time());
+        if !is_in_function || missing == 0 || live.left.ended_at.is_some() {
+            continue;
+        }
+        // This comes after all records of the ring.
+        ingest.spool_location(at);
+        let live = &mut ingest[at];
+        let used = live.cpu_time.ns() + (timeline.clock.seconds(missing) * 1e9) as u64;
+        let records = [Record::new(Kind::CpuTime, end, 0), Record::new(Kind::Value, used, 0)];
+        if let Some(spool) = &mut live.reader.spool {
+            let _ = records.iter().try_for_each(|record| spool.append(*record));
+        }
+        ingest.decode(at, &records, timeline);
+    }
+}
+
+/// Returns the time up to which an earlier collector, which was killed, has recorded what a process did. If it sampled the process
+/// and recorded its CPU time, this collector has recorded the CPU time since then, in unknown functions.
+fn last_known(process: &Process, mode: Mode, predecessors_last: Timestamp) -> Timestamp {
+    let is_continued = process.lost_its_sampler() && mode == Mode::Collector;
+    let cpu_times =
+        process.locations.iter().filter(|location| location.definition.kind == LocationKind::CpuTime);
+    let last = cpu_times.map(|location| location.reader.decoder.last_time()).max();
+    last.filter(|_| is_continued).unwrap_or(predecessors_last)
 }
 
 /// Whether an earlier collector has read records that were not kept. Only the first call returns `true`.

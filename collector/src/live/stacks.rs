@@ -32,7 +32,7 @@ pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
             note_activity(run, &stacks);
             run.notes.extend(notes_of_not_counted(&stacks.not_counted));
             let running = launcher.filter(|_| takes_over).map(descendants).unwrap_or_default();
-            running.into_iter().for_each(|process| stacks.add(process));
+            running.into_iter().for_each(|process| stacks.take_over(process));
             run.sampling.stacks = Some(stacks);
         }
         Err(why) => run.notes.add(format!("no stacks are sampled: {why}")),
@@ -100,9 +100,7 @@ fn note_killed_sampler(run: &mut LiveRun, sampling_continues: bool) {
     let what =
         "stack samples that a killed collector had not yet written are missing; their number is unknown";
     if sampling_continues {
-        let until = "until the next collector took its first samples, time is charged to the functions that were \
-                     sampled last, or only to the program";
-        run.notes.add(format!("{what}: {until}"));
+        run.notes.add(what);
     } else {
         run.notes.add_loss(format!("{what}: no stack was sampled after that"));
     }

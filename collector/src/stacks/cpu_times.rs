@@ -342,6 +342,17 @@ impl CpuTimes {
         self.used
     }
 
+    /// Returns what the kernel has counted for the process up to the spans that are not written yet. `counted` is its count now,
+    /// which is not needed if [`CpuTimes::set_counted_of_all`] is called.
+    pub fn counted_before_waiting(&self, counted: u64) -> u64 {
+        let of_threads = self.threads.values().flat_map(|of| &of.waiting);
+        let used = |spans: &mut dyn Iterator<Item = &Span>| spans.map(|span| span.used).sum::<u64>();
+        match self.began {
+            None => counted.saturating_sub(used(&mut { of_threads })),
+            Some(began) => (began + self.used).saturating_sub(used(&mut of_threads.chain(&self.children))),
+        }
+    }
+
     /// Returns the start of the first span that has not been written.
     pub fn first_waiting(&self) -> Option<u64> {
         let threads = self.threads.values().filter_map(|of| of.waiting.first());
@@ -547,6 +558,22 @@ mod tests {
         let mut all = times.split_off(u64::MAX);
         all.sort_by_key(|span| (span.from, span.used));
         assert_eq!(all, [span(100, 200, 100), span(300, 1000, 50), span(300, 1000, 350)]);
+    }
+
+    #[test]
+    fn what_waits_is_not_counted_before_it() {
+        let mut times = CpuTimes::default();
+        times.add(7, 100, 200);
+        times.add(8, 150, 190);
+        times.take_over(vec![span(100, 200, 5)]);
+        assert_eq!(times.counted_before_waiting(1000), 1000 - 140, "children have counts of their own");
+        times.split_off(160);
+        assert_eq!(times.counted_before_waiting(1000), 1000 - 70);
+        // The kernel's count was read at 300, and is known up to then.
+        times.set_counted_of_all(900, (200, 250));
+        times.set_counted_of_all(930, (250, 300));
+        times.split_off(290);
+        assert_eq!(times.counted_before_waiting(2000), 930 - 6);
     }
 
     /// Returns the times and the CPU time of a ring's records.

@@ -10,6 +10,7 @@
 //! event_sums.rs the sums of events that are counted in threads, such as instructions
 //! cpu_times.rs  when threads were on a CPU, as records of CPU time
 //! budget.rs     what samples cost the program, and their period
+//! handover.rs   what a collector that replaces a killed one must know of the CPU times
 //! ```
 
 mod budget;
@@ -17,6 +18,7 @@ mod clock;
 mod cpu_intervals;
 mod cpu_times;
 mod event_sums;
+mod handover;
 mod process;
 mod quality;
 mod sink;
@@ -71,6 +73,7 @@ pub(crate) struct StackSampling {
     pub activity: Option<Activity>,
     /// The events that are to be counted and cannot be.
     pub not_counted: Vec<NotCounted>,
+    pub began: Instant,
 }
 
 /// The source of the times at which threads are on a CPU.
@@ -128,6 +131,8 @@ struct Request {
 enum RequestKind {
     /// The process is running, and is to be sampled.
     Running,
+    /// Like `Running`, for a process that ran before this collector replaced a killed one.
+    TakenOver,
     /// The process waits until the program that it becomes can be sampled.
     Command(Command),
     /// The process records its own functions from now on.
@@ -212,12 +217,18 @@ impl StackSampling {
             has_samples,
             activity,
             not_counted,
+            began: Instant::now(),
         })
     }
 
     /// Samples a process that is running, unless it is sampled already because a sampled process has started it.
     pub fn add(&self, process: u32) {
         self.request(process, RequestKind::Running);
+    }
+
+    /// Samples a process that was running before this collector replaced a killed one.
+    pub fn take_over(&self, process: u32) {
+        self.request(process, RequestKind::TakenOver);
     }
 
     /// Samples the program that a process executes next, and lets it start.
@@ -297,6 +308,7 @@ fn sample(
             match kind {
                 RequestKind::Command(command) => writer.add_command(&command, sampler.as_mut()),
                 RequestKind::Running => writer.add(process, sampler.as_mut()),
+                RequestKind::TakenOver => writer.take_over(process, sampler.as_mut()),
                 RequestKind::Recorded => writer.set_recorded(process),
                 RequestKind::Unrecorded => {
                     writer.set_unrecorded(process);

@@ -2,7 +2,7 @@
 
 use super::clock::EventClock;
 use super::cpu_intervals::CpuIntervals;
-use super::cpu_times::{CpuRing, CpuTimes, ThreadLocation, UNSHARED_LOCATIONS};
+use super::cpu_times::{CpuRing, CpuTimes, Span, ThreadLocation, UNSHARED_LOCATIONS};
 use super::sink::Sample;
 use ampere_counters::Stat;
 use ampere_model::{
@@ -84,8 +84,8 @@ pub(super) struct SampledProcess {
     pub parent: Option<u32>,
     /// Intervals on a CPU of threads, and of children, without a sample.
     pub intervals: CpuIntervals,
-    /// The writer for CPU time without samples or records, and the time up to which it has written.
-    unknown: Option<(EventWriter, Timestamp)>,
+    /// The writer for CPU time without samples or records, the time up to which it has written, and the CPU time until then.
+    unknown: Option<(EventWriter, Timestamp, u64)>,
     /// The times at which threads that have ended were in functions, since intervals were last written.
     in_functions: Vec<(u64, u64)>,
     /// The CPU time of its threads.
@@ -426,14 +426,13 @@ impl SampledProcess {
         (before != self.next_id, written)
     }
 
-    /// Writes an interval in which the process ran unknown functions.
+    /// Writes CPU time that the process used in unknown functions.
     pub fn write_unknown(
         &mut self,
         session: &Session,
         pid: u32,
         timing: &Timing,
-        from: u64,
-        until: u64,
+        Span { from, until, used }: Span,
     ) -> Result<(), ampere_ring::Error> {
         if matches!(self.log, Log::Waiting(_)) {
             self.open(session, pid, timing)?;
@@ -444,11 +443,20 @@ impl SampledProcess {
             let id = self.next_id;
             self.next_id += 1;
             let of = Made { kind: LocationKind::CpuThread, id, named: "(not seen)".to_owned(), thread: 0 };
-            self.unknown = Some((make_location(session, log, name, of)?, 0));
+            self.unknown = Some((make_location(session, log, name, of)?, 0, 0));
         }
-        if let Some((writer, last)) = &mut self.unknown {
-            let (begin, end) = (timing.clock.at(from).max(*last), timing.clock.at(until));
+        if let Some((writer, last, total)) = &mut self.unknown {
+            let begin = timing.clock.at(from).max(*last);
+            let end = timing.clock.at(until).max(begin);
+            let mut write_cpu_time = |writer: &mut EventWriter, time, used| {
+                *total += used;
+                if timing.records_cpu_times {
+                    writer.cpu_time(time, 0, *total);
+                }
+            };
+            write_cpu_time(writer, begin, 0);
             [PROGRAM, UNKNOWN].iter().for_each(|region| writer.enter(begin, *region));
+            write_cpu_time(writer, end, used);
             [UNKNOWN, PROGRAM].iter().for_each(|region| writer.leave(end, *region));
             *last = end;
         }
@@ -519,7 +527,7 @@ impl SampledProcess {
         self.sampled_threads.clear();
         self.cpu.end_sampled(&timing.clock);
         self.intervals.clear();
-        if let Some((mut writer, last)) = self.unknown.take() {
+        if let Some((mut writer, last, _)) = self.unknown.take() {
             writer.location_end(last);
             writer.close();
         }

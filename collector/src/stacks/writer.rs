@@ -7,16 +7,21 @@ use super::clock::EventClock;
 use super::cpu_intervals::FILLED_PAUSE_MAX;
 use super::cpu_times::{self, Span, ThreadStart};
 use super::event_sums::EventSums;
+use super::handover::{Handover, Left};
 use super::process::{Log, SampledProcess, Timing, executable};
 use super::quality;
 use super::sink::{Event, Fetched, Sample};
 use super::unsampled_processes::{Action, UnsampledProcesses};
+use crate::sampling::clock::best_reading;
 use ampere_model::Timestamp;
 use ampere_model::digits::significant;
+use ampere_model::time_namespace::ticks_since_boot;
 use ampere_ring::Session;
+use ampere_ring::process::start_time;
 use ampere_ring::session::Command;
 use ampere_stacks::{Figures, Sampler, StacksError, cpu_of_process, foreign};
 use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -34,6 +39,8 @@ const UNSAMPLED_MIN: Duration = Duration::from_millis(10);
 const KNOWN_AFTER: Duration = Duration::from_millis(1);
 /// The interval at which the kernel's count of CPU time is read where it reports no switches.
 const COUNTED_PERIOD: Duration = Duration::from_millis(100);
+/// The longest time for which the CPU times of a gap, after a collector was killed, are waited for.
+const HANDOVER_MAX: Duration = Duration::from_millis(500);
 /// The maximum number of processes with rows at a time.
 const PROCESSES_MAX: usize = 4096;
 
@@ -68,6 +75,12 @@ pub(super) struct Writer {
     events: EventSums,
     /// The CPU time of processes without rows that their parents were given, in nanoseconds.
     given_to_parents: u64,
+    /// What a killed collector has left for this one: the processes whose CPU time since then is not written yet.
+    left: Handover,
+    /// The CPU time of unknown functions from then on, in nanoseconds.
+    bridged: u64,
+    /// What this one leaves if it is killed.
+    leaves: Handover,
 }
 
 /// The numbers of samples whose functions are in no row.
@@ -91,6 +104,9 @@ impl Writer {
         records_cpu_times: bool,
     ) -> Writer {
         Writer {
+            left: Handover::load(session.directory()).unwrap_or_default(),
+            leaves: Handover::default(),
+            bridged: 0,
             session,
             began: clock.now(),
             timing: Timing { records_cpu_times, ..Timing::new(clock, periods.now, PAUSE) },
@@ -190,6 +206,9 @@ impl Writer {
     pub fn fetch(&mut self, mut sampler: Option<&mut Sampler>, is_last: bool) -> bool {
         let before = self.timing.clock.now();
         let now = self.timing.clock.read();
+        let counts: Vec<(u32, u64)> = (self.processes.keys())
+            .filter_map(|process| Some((*process, cpu_of_process(*process)?)))
+            .collect();
         let mut has_started = false;
         if let Some(sampler) = &mut sampler {
             let mut fetched = std::mem::take(&mut self.fetched);
@@ -208,6 +227,7 @@ impl Writer {
         }
         let until = if is_last { u64::MAX } else { now.saturating_sub(self.timing.pause) };
         self.read_counted(now);
+        self.bridge_ended(is_last, now);
         self.processes.values_mut().for_each(|process| process.pause(until, &self.timing));
         self.write_intervals(until);
         self.write_cpu_times(until);
@@ -215,12 +235,17 @@ impl Writer {
         if is_last {
             let all: Vec<u32> = self.processes.keys().copied().collect();
             all.into_iter().for_each(|process| self.end_process(process));
+        } else if !self.awaits_bridges(now) {
+            self.leave(until, &counts);
         }
         self.watermark = now.saturating_sub(self.timing.pause + FILLED_PAUSE_MAX + SLACK.as_nanos() as u64);
         // The CPU time of a process whose counts are read is known only up to the last reading.
         self.counted.values().for_each(|read| self.watermark = self.watermark.min(*read));
         let held = self.processes.values().filter_map(|process| process.cpu.held_since());
         self.watermark = held.fold(self.watermark, u64::min);
+        if self.awaits_bridges(now) {
+            self.watermark = self.watermark.min(self.left.until);
+        }
         has_started
     }
 
@@ -300,6 +325,7 @@ impl Writer {
                 continue;
             };
             self.counted.insert(process, now);
+            self.bridge(process, cpu_of_process(process), now);
             if !self.processes.contains_key(&process) {
                 self.start_process(process, "");
             }
@@ -367,8 +393,12 @@ impl Writer {
                 self.start_process(process, "");
             }
             let Some(sampled) = self.processes.get_mut(&process) else { continue };
-            let written =
-                sampled.write_unknown(&self.session, process, &self.timing, now - ran.min(now), now);
+            let written = sampled.write_unknown(
+                &self.session,
+                process,
+                &self.timing,
+                Span { from: now - ran.min(now), until: now, used: ran },
+            );
             match written {
                 Ok(()) => self.session.announce(),
                 Err(why) => self
@@ -396,6 +426,7 @@ impl Writer {
         let Some(sampler) = sampler else {
             return self.read_cpu_time_of(process);
         };
+        let (now, counted) = (best_reading().monotonic_ns, cpu_of_process(process));
         let outcome = match is_recorded {
             true => sampler.add_switches(process),
             false => sampler.add_running(process),
@@ -403,7 +434,100 @@ impl Writer {
         match outcome {
             // The process records its calls, and needs no samples.
             Err(_) if is_recorded || !self.has_samples => self.read_cpu_time_of(process),
-            outcome => self.keep_failure(outcome),
+            outcome => {
+                self.bridge(process, counted, now);
+                self.keep_failure(outcome);
+            }
+        }
+    }
+
+    /// Samples a process that was running before this collector replaced a killed one. It may have started since then.
+    pub fn take_over(&mut self, process: u32, sampler: Option<&mut Sampler>) {
+        let is_unknown = !self.processes.contains_key(&process)
+            && sampler.as_ref().is_some_and(|sampler| !sampler.has(process));
+        if is_unknown && self.left.until > 0 && has_started_since(process, self.left.until) {
+            self.left.processes.entry(process).or_default();
+        }
+        self.add(process, sampler);
+    }
+
+    /// Saves up to when CPU times are written, for the collector that replaces this one if it is killed. `counts` are the kernel's
+    /// counts of the CPU time of processes.
+    fn leave(&mut self, until: u64, counts: &[(u32, u64)]) {
+        let until = until - until % 1_000_000;
+        let passed = until.saturating_sub(self.leaves.until);
+        if passed == 0 {
+            return;
+        }
+        let before = std::mem::take(&mut self.leaves.processes);
+        let left = |(process, counted): &(u32, u64)| {
+            let sampled = self.processes.get(process)?;
+            let counted = sampled.cpu.counted_before_waiting(*counted);
+            let rise = before.get(process).map_or(0, |before| counted.saturating_sub(before.counted));
+            let per_second = (u128::from(rise) * 1_000_000_000 / u128::from(passed)) as u64;
+            let (is_recorded, program) = (self.is_recorded(*process), sampled.program.clone());
+            Some((*process, Left { counted, per_second, is_recorded, program }))
+        };
+        self.leaves = Handover { until, processes: counts.iter().filter_map(left).collect() };
+        self.leaves.save(self.session.directory());
+    }
+
+    /// Whether the CPU time that processes used since a killed collector has written it is still to be written.
+    fn awaits_bridges(&self, now: u64) -> bool {
+        let is_early = now.saturating_sub(self.began) < HANDOVER_MAX.as_nanos() as u64;
+        is_early && !self.left.processes.is_empty()
+    }
+
+    /// Writes the CPU time that processes have used since a killed collector has written it, if they have ended since then: it is
+    /// assumed that they have continued as before. At the end of the run, writes that of all others, too.
+    fn bridge_ended(&mut self, is_last: bool, now: u64) {
+        let all: Vec<u32> = self.left.processes.keys().copied().collect();
+        for process in all {
+            let counted = cpu_of_process(process);
+            if counted.is_none() || is_last {
+                self.bridge(process, counted, now);
+            }
+            if counted.is_none() {
+                self.end_process(process);
+            }
+        }
+    }
+
+    /// Writes the CPU time that a process has used, up to `now`, since a killed collector has written it. `counted` is the kernel's
+    /// count now. Its functions in this time are unknown, unless it records them itself.
+    fn bridge(&mut self, process: u32, counted: Option<u64>, now: u64) {
+        let Some(left) = self.left.processes.remove(&process) else { return };
+        let from = self.left.until;
+        let passed = now.saturating_sub(from);
+        let used = match counted {
+            Some(counted) if counted >= left.counted => counted - left.counted,
+            _ => (u128::from(left.per_second) * u128::from(passed) / 1_000_000_000) as u64,
+        };
+        if passed == 0 || used < KNOWN_AFTER.as_nanos() as u64 {
+            return;
+        }
+        if !self.processes.contains_key(&process) {
+            self.start_process(process, &left.program);
+        }
+        let Some(sampled) = self.processes.get_mut(&process) else { return };
+        let span = Span { from, until: now, used };
+        // The CPU time of a process that has started since then and records its calls is counted from its first record on.
+        let is_new = left == Left::default();
+        if is_new && sampled.is_recorded() {
+            return;
+        }
+        if !self.has_samples || left.is_recorded && counted.is_some() {
+            return sampled.cpu.take_over(vec![span]);
+        }
+        match sampled.write_unknown(&self.session, process, &self.timing, span) {
+            Ok(()) => {
+                self.bridged += used;
+                self.session.announce();
+            }
+            Err(why) => {
+                self.left_out
+                    .fail(format!("{why}; CPU time from before a collector was replaced has no row"));
+            }
         }
     }
 
@@ -441,6 +565,12 @@ impl Writer {
         report.overhead = overhead;
         report.given_to_parents = Duration::from_nanos(self.given_to_parents);
         report.notes.extend(failure);
+        if self.bridged > 0 {
+            report.notes.push(format!(
+                "{:.2} s of CPU time are in rows (not seen): from the last samples of a killed collector to the first of the next",
+                self.bridged as f64 * 1e-9
+            ));
+        }
         if let Some(unsampled) = &self.unsampled {
             let notes = if unsampled.is_loss() { &mut report.losses } else { &mut report.notes };
             notes.extend(unsampled.notes());
@@ -687,8 +817,119 @@ impl Writer {
     }
 }
 
+/// Whether a process has started since a time of the kernel's clock, in nanoseconds.
+fn has_started_since(process: u32, time: u64) -> bool {
+    const NS_PER_TICK: u64 = 10_000_000;
+    let passed = best_reading().monotonic_ns.saturating_sub(time);
+    let ticks_now =
+        Duration::try_from(clock_gettime(ClockId::Boottime)).map(|now| now.as_nanos() as u64 / NS_PER_TICK);
+    let age = ticks_now
+        .ok()
+        .zip(start_time(process))
+        .map(|(now, started)| ticks_since_boot(now).saturating_sub(started));
+    age.is_some_and(|age| age * NS_PER_TICK <= passed)
+}
+
 impl LeftOut {
     fn fail(&mut self, why: String) {
         self.failure.get_or_insert(why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ampere_ring::{Kind, Record, RingConsumer};
+    use ampere_settings::StackPeriod;
+
+    fn writer(directory: &std::path::Path) -> Writer {
+        let session = Session::open_or_create_in(directory).unwrap();
+        let period = Duration::from_millis(1);
+        let periods = Periods::new(period, StackPeriod::Every(period));
+        Writer::new(session, EventClock::new(), (periods, None), None, true, true)
+    }
+
+    fn left(counted: u64, per_second: u64) -> Left {
+        Left { counted, per_second, is_recorded: false, program: "/bin/program".to_owned() }
+    }
+
+    fn records_of(writer: &Writer, process: u32) -> Vec<Record> {
+        let path = writer.session.directory().join(format!("{process}-s1.0.ring"));
+        let mut records = Vec::new();
+        RingConsumer::open(&path).unwrap().copy_out(&mut records, usize::MAX).unwrap();
+        records
+    }
+
+    #[test]
+    fn cpu_time_of_a_gap_after_a_killed_collector_is_in_unknown_functions() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let (lives, ended) = (std::process::id(), child.id());
+        let mut writer = writer(directory.path());
+        let until = writer.began - 1_000_000_000;
+        let processes = [(lives, left(7_000_000, 0)), (ended, left(5_000_000, 400_000_000))];
+        writer.left = Handover { until, processes: processes.into_iter().collect() };
+        writer.fetch(None, false);
+        assert_eq!(writer.watermark, until, "the CPU time of the gap is waited for");
+        // It used 0.3 s of the second.
+        let now = writer.began;
+        writer.bridge(lives, Some(307_000_000), now);
+        writer.fetch(None, false);
+        assert!(writer.watermark > until);
+        let records = records_of(&writer, lives);
+        let kinds: Vec<Kind> = records.iter().filter_map(|record| record.kind()).collect();
+        let cpu_time = [Kind::CpuTime, Kind::Value];
+        let expected = [cpu_time, [Kind::Enter; 2], cpu_time, [Kind::Leave; 2]].concat();
+        assert_eq!((kinds, records[1].word0, records[5].word0), (expected, 0, 300_000_000));
+        let seconds = (records[4].word0 - records[0].word0) as f64
+            / (writer.timing.clock.at(now) - writer.timing.clock.at(until)) as f64;
+        assert!((seconds - 1.0).abs() < 1e-3, "{seconds} s");
+        // One that has ended is assumed to have continued with 0.4 s a second.
+        let used = records_of(&writer, ended)[5].word0;
+        assert!((400_000_000..1_000_000_000).contains(&used), "{used} ns");
+        assert!(!writer.processes.contains_key(&ended));
+    }
+
+    #[test]
+    fn a_process_that_waited_in_the_gap_has_no_row_and_a_recorded_one_has_its_functions() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut writer = writer(directory.path());
+        let until = writer.began - 1_000_000_000;
+        let recorded = Left { is_recorded: true, ..left(0, 0) };
+        let processes = [(1, left(7_000_000, 0)), (2, recorded)];
+        writer.left = Handover { until, processes: processes.into_iter().collect() };
+        writer.bridge(1, Some(7_900_000), writer.began);
+        assert!(writer.processes.is_empty());
+        writer.bridge(2, Some(300_000_000), writer.began);
+        let cpu = &mut writer.processes.get_mut(&2).unwrap().cpu;
+        assert_eq!(cpu.split_off(u64::MAX), [Span { from: until, until: writer.began, used: 300_000_000 }]);
+    }
+
+    #[test]
+    fn what_is_left_for_the_next_collector_is_the_cpu_time_that_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut writer = writer(directory.path());
+        writer.start_process(7, "/bin/program");
+        writer.leave(1_000_000_000, &[(7, 50_000_000), (8, 1)]);
+        writer.processes.get_mut(&7).unwrap().cpu.add(7, 1_090_000_000, 1_100_000_000);
+        writer.leave(1_100_500_000, &[(7, 90_000_000)]);
+        let expected = Handover {
+            until: 1_100_000_000,
+            processes: [(7, left(80_000_000, 300_000_000))].into_iter().collect(),
+        };
+        assert_eq!(Handover::load(writer.session.directory()), Some(expected));
+    }
+
+    #[test]
+    fn a_process_that_has_started_in_the_gap_is_known_by_its_age() {
+        let now = best_reading().monotonic_ns;
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        assert!(has_started_since(child.id(), now - 100_000_000));
+        assert!(!has_started_since(1, now - 100_000_000));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(!has_started_since(child.id(), now - 100_000_000));
     }
 }

@@ -14,6 +14,13 @@ pub struct CpuTotal {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuSource(u64);
 
+impl CpuSource {
+    /// Returns these nanoseconds.
+    pub fn ns(&self) -> u64 {
+        self.0
+    }
+}
+
 impl CpuTotal {
     /// Whether a record reports CPU time before the last point, which came from another ring.
     pub fn is_late(&self, source: &CpuSource, (time, _, ns): (Timestamp, u32, u64)) -> bool {
