@@ -50,7 +50,7 @@ impl Trace {
         })
     }
 
-    /// Adds a location. Those whose name is `worker` run `work`.
+    /// Adds a location. Those whose name is `worker` run `work`. One that is `killed` has no events after 2 s.
     fn location(&mut self, kind: LocationType, name: &str, group: LocationGroupRef) -> LocationRef {
         let number = LocationRef(self.definitions.locations.last().map_or(0, |last| last.0 + 1));
         let location = Location { name: name.into(), kind, group: Some(group), ..Location::default() };
@@ -87,7 +87,11 @@ impl Trace {
     }
 
     fn record(&mut self, location: LocationRef, metric: impl Into<MetricRef>, value: At) {
-        let values = (0..=READINGS).map(value).collect();
+        self.record_until(READINGS, location, metric, value);
+    }
+
+    fn record_until(&mut self, last: u64, location: LocationRef, metric: impl Into<MetricRef>, value: At) {
+        let values = (0..=last).map(value).collect();
         self.samples.entry(location.0).or_default().push((metric.into(), values));
     }
 
@@ -97,15 +101,19 @@ impl Trace {
         let archive = ArchiveWriter::create(place.path()).unwrap();
         for (reference, location) in self.definitions.locations.iter() {
             let mut events = archive.event_writer(reference).unwrap();
-            let works = location.name == "worker";
-            if works {
+            let (works, is_killed) = (location.name == "worker", location.name == "killed");
+            if works || is_killed {
                 events.enter(0, self.work).unwrap();
+            }
+            if is_killed {
+                events.enter(2 * SECOND, self.work).unwrap();
+                events.leave(2 * SECOND, self.work).unwrap();
             }
             let samples = self.samples.get(&reference.0).map_or(&[][..], Vec::as_slice);
             for at in 0..=READINGS {
                 for (metric, values) in samples {
-                    let value = MetricValue::F64(values[at as usize]);
-                    events.metric(at * SECOND / 100, *metric, &[value]).unwrap();
+                    let value = values.get(at as usize).map(|value| [MetricValue::F64(*value)]);
+                    value.map(|value| events.metric(at * SECOND / 100, *metric, &value).unwrap());
                 }
             }
             if works {
@@ -174,6 +182,15 @@ fn assert_complete(summary: &Summary) {
 fn assert_incomplete(summary: &Summary, words: &str) {
     assert!(!summary.run.complete, "{:?}", summary.run.notes);
     assert!(summary.run.missing.iter().any(|note| note.contains(words)), "{:?}", summary.run.missing);
+}
+
+/// Returns the joules of the devices of each node that functions have.
+fn attributed(summary: &Summary) -> BTreeMap<&str, f64> {
+    let mut joules = BTreeMap::new();
+    for of in &summary.devices {
+        *joules.entry(of.node.as_str()).or_default() += of.views[0].attributed_joules;
+    }
+    joules
 }
 
 /// Returns the kind and the joules of each device, by the counter's name.
@@ -583,4 +600,20 @@ fn crays_counters_whose_freshness_stands_still_make_a_run_incomplete() {
     let summary = of_node(&[(names[0], "#", &|_| 500.0), (names[1], "#", &stuck)]);
     assert_joules_are(&summary, 2000.0);
     assert_incomplete(&summary, "Cray's counters on a were not updated for 2.00 s");
+}
+
+/// The first process reads the counter that both read for a second only.
+#[test]
+fn a_counter_has_the_readings_that_cover_the_longest_time() {
+    let mut trace = Trace::new();
+    let node = trace.part("node", "a", None);
+    let class = trace.class("package energy", "mJ", "");
+    for (rank, last) in [(0, READINGS / 4), (1, READINGS)] {
+        let reader = trace.rank(rank, node);
+        trace.record_until(last, reader, class, &varying(100));
+    }
+    let summary = trace.attribute();
+    assert_eq!(summary.devices.len(), 1, "{:?}", summary.run.notes);
+    assert_joules_are(&summary, 400.0 + MORE);
+    assert_complete(&summary);
 }
