@@ -617,3 +617,22 @@ fn a_counter_has_the_readings_that_cover_the_longest_time() {
     assert_joules_are(&summary, 400.0 + MORE);
     assert_complete(&summary);
 }
+
+#[test]
+fn functions_that_are_never_left_make_a_run_incomplete() {
+    for name in ["worker", "killed"] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        let reader = trace.rank(0, node);
+        let group = trace.group("MPI Rank 1", node);
+        trace.location(LocationType::CpuThread, name, group);
+        let class = trace.class("node energy", "J", "");
+        trace.record(reader, class, &counter(100.0));
+        let summary = trace.attribute();
+        assert_joules_are(&summary, 400.0);
+        match name {
+            "worker" => assert_complete(&summary),
+            _ => assert_incomplete(&summary, "1 regions have no leave of their own"),
+        }
+    }
+}
