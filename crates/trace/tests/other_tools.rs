@@ -636,3 +636,22 @@ fn functions_that_are_never_left_make_a_run_incomplete() {
         }
     }
 }
+
+#[test]
+fn functions_are_those_of_threads_also_without_a_type_and_are_named_if_they_are_left_out() {
+    for (kind, works) in [(LocationType::Unknown, true), (LocationType::Metric, false)] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        let group = trace.group("MPI Rank 0", node);
+        trace.location(kind, "worker", group);
+        let reader = trace.location(LocationType::Metric, "reader", group);
+        let class = trace.class("node energy", "J", "");
+        trace.record(reader, class, &counter(100.0));
+        let summary = trace.attribute();
+        assert_joules_are(&summary, 400.0);
+        match works {
+            true => assert!((attributed(&summary)["a"] - 400.0).abs() < 1e-6),
+            false => assert_incomplete(&summary, "a type that only has metrics: worker"),
+        }
+    }
+}
