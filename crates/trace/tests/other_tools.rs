@@ -655,3 +655,24 @@ fn functions_are_those_of_threads_also_without_a_type_and_are_named_if_they_are_
         }
     }
 }
+
+/// Nodes in two containers may have one name, and the same place in the tree.
+#[test]
+fn nodes_of_the_same_name_and_path_are_several() {
+    for has_root in [false, true] {
+        let mut trace = Trace::new();
+        let root = has_root.then(|| trace.part("machine", "cluster", None));
+        let class = trace.class("node energy", "J", "");
+        for rank in 0..2 {
+            let node = trace.part("node", "localhost", root);
+            let reader = trace.rank(rank, node);
+            trace.record(reader, class, &counter(100.0 + 200.0 * f64::from(rank)));
+        }
+        let summary = trace.attribute();
+        assert_eq!(summary.run.nodes, ["localhost (1)", "localhost (2)"]);
+        assert_joules_are(&summary, 1600.0);
+        let joules = attributed(&summary);
+        assert_eq!(joules.values().map(|joules| joules.round()).collect::<Vec<_>>(), [400.0, 1200.0]);
+        assert_complete(&summary);
+    }
+}
