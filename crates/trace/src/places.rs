@@ -385,16 +385,29 @@ impl Place {
     }
 }
 
-/// Returns the node whose name is a part of a metric's name, as in `taurus.taurusi4001.power`.
+/// Returns the node whose name is a part of a metric's name, as in `taurus.taurusi4001.power`. The metric may lack the node's
+/// domain.
 pub(crate) fn stated_node(definitions: &Definitions, metric: &str) -> Option<String> {
     let has = |name: &str| metric.split(['.', '/', ':', ' ']).any(|part| part == name);
-    let is_name = |name: &str| name.contains(char::is_alphabetic) && has(name);
-    let mut named = definitions.system_tree_nodes.iter().filter(|(_, part)| is_name(&part.name));
-    named.find_map(|(at, part)| {
-        let path = path_of(definitions, Some(at));
-        let is_node = node_place(definitions, &path) == Some(0) && node_name(definitions, &path) == part.name;
-        is_node.then(|| part.name.clone())
+    let named = |name_of: fn(&str) -> &str| {
+        let is_name = move |name: &str| name.contains(char::is_alphabetic) && has(name);
+        let parts = definitions.system_tree_nodes.iter();
+        parts.filter(move |(_, part)| is_name(name_of(&part.name))).filter_map(|(at, part)| {
+            let path = path_of(definitions, Some(at));
+            let is_node =
+                node_place(definitions, &path) == Some(0) && node_name(definitions, &path) == part.name;
+            is_node.then(|| part.name.clone())
+        })
+    };
+    named(|name| name).next().or_else(|| {
+        let mut hosts = named(host_of);
+        hosts.next().filter(|_| hosts.next().is_none())
     })
+}
+
+/// Returns the name of a node without its domain.
+pub(crate) fn host_of(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(host, _)| host)
 }
 
 /// Returns a label such as `package 1`.

@@ -676,3 +676,24 @@ fn nodes_of_the_same_name_and_path_are_several() {
         assert_complete(&summary);
     }
 }
+
+/// The metrics have the names of hosts, the system tree those with their domain.
+#[test]
+fn a_metric_of_a_node_need_not_have_its_domain() {
+    let mut trace = Trace::new();
+    let reader = (0..2).map(|rank| {
+        let node = trace.part("node", &format!("gpu0{rank}.hpc.de"), None);
+        trace.rank(rank, node)
+    });
+    let reader = reader.last().unwrap();
+    for node in 0..2 {
+        let class = trace.class(&format!("hpc.gpu0{node}.power"), "W", "");
+        trace.record(reader, class, &move |_| 100.0 + 100.0 * f64::from(node));
+    }
+    let summary = trace.attribute();
+    assert_joules_are(&summary, 1200.0);
+    let joules = attributed(&summary);
+    assert_eq!(joules.into_iter().collect::<Vec<_>>(), [("gpu00.hpc.de", 400.0), ("gpu01.hpc.de", 800.0)]);
+    assert!(summary.devices.iter().all(|device| device.kind != "gpu"), "{:?}", devices(&summary));
+    assert_complete(&summary);
+}
