@@ -697,3 +697,38 @@ fn a_metric_of_a_node_need_not_have_its_domain() {
     assert!(summary.devices.iter().all(|device| device.kind != "gpu"), "{:?}", devices(&summary));
     assert_complete(&summary);
 }
+
+/// The scope of a GPU's counter is a context or a stream on it, or the stream has recorded it.
+#[test]
+fn kernels_have_the_joules_of_the_counter_whose_scope_is_their_context() {
+    for way in [Some(MetricScope::LocationGroup), Some(MetricScope::Location), None] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        let reader = trace.rank(0, node);
+        let class = trace.class("gpu energy", "J", "");
+        for gpu in 0..2 {
+            let context = trace.definitions.location_groups.push(LocationGroup {
+                name: format!("CUDA Context {gpu}"),
+                kind: LocationGroupType::Accelerator,
+                system_tree_parent: Some(node),
+                creating_location_group: Some(LocationGroupRef(0)),
+                ..LocationGroup::default()
+            });
+            let stream = trace.location(LocationType::AcceleratorStream, "worker", context);
+            let instance = way.map(|scope| {
+                let scope_number = if scope == MetricScope::Location { stream.0 } else { context.0.into() };
+                let instance = MetricInstance { class, recorder: reader, scope, scope_number };
+                trace.definitions.add_metric_instance(instance)
+            });
+            let recorder = if way.is_some() { reader } else { stream };
+            trace.record(recorder, MetricRef { class, instance }, &counter(100.0 + 100.0 * f64::from(gpu)));
+        }
+        let summary = trace.attribute();
+        assert_joules_are(&summary, 1200.0);
+        let kernels =
+            summary.devices.iter().flat_map(|device| &device.views).filter(|of| of.view == "kernels");
+        let joules: Vec<f64> = kernels.map(|view| view.attributed_joules.round()).collect();
+        assert_eq!(joules, [400.0, 800.0], "{way:?}");
+        assert_complete(&summary);
+    }
+}
