@@ -56,6 +56,8 @@ impl Trace {
     }
 
     fn open_as(path: &Path, with_strings: bool) -> Result<Trace, Error> {
+        let target = target_of_link(path);
+        let path = target.as_deref().unwrap_or(path);
         let not_otf2 = |reason: &str| Error::NotOtf2 { path: path.to_owned(), reason: reason.to_owned() };
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => {
@@ -186,6 +188,7 @@ impl Trace {
         let wanted_values = Wanted { first, second };
         let kinds =
             WantedKinds { communication: handler.wants_communication(), others: handler.wants_other() };
+        let start = self.definitions.clock.global_offset;
         let mut streams = Vec::with_capacity(present.len());
         for (location, extent) in present {
             if !wanted(location) {
@@ -205,7 +208,7 @@ impl Trace {
                 continue;
             }
             match self.reader.event_reader(location.0, kinds, wanted_values) {
-                Ok(reader) => streams.push(Stream::new(location, reader, extent.events)),
+                Ok(reader) => streams.push(Stream::new(location, reader, extent.events, start)),
                 Err(error) if error.code == OUT_OF_FILES => {
                     return Err(Error::TooManyFiles { locations: self.definitions.locations.len() });
                 }
@@ -296,6 +299,13 @@ impl Trace {
     fn event_file(&self, location: LocationRef) -> PathBuf {
         event_file(&self.directory, location)
     }
+}
+
+/// Returns the anchor file to which a link refers, if the other files of the trace are next to that file and not next to the link.
+fn target_of_link(path: &Path) -> Option<PathBuf> {
+    let has_definitions = |anchor: &Path| anchor.with_extension("def").exists();
+    let target = fs::canonicalize(path).ok().filter(|_| !has_definitions(path))?;
+    has_definitions(&target).then_some(target)
 }
 
 fn event_file(directory: &Path, location: LocationRef) -> PathBuf {

@@ -71,6 +71,26 @@ fn missing_definitions_are_an_error() {
 }
 
 #[test]
+fn a_link_to_an_anchor_file_is_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    fs::create_dir(&run).unwrap();
+    write(&run, 2);
+    let link = directory.path().join("other.otf2");
+    std::os::unix::fs::symlink("run/traces.otf2", &link).unwrap();
+    let mut trace = Trace::open(&link).unwrap();
+    let report = trace.read_events(&mut Collect::default()).unwrap();
+    assert_eq!((trace.missing(), report.truncated.len()), (&[][..], 0));
+    assert!(report.delivered > 0);
+    // With definitions of its own, the link is the trace's anchor file.
+    for name in ["traces", "traces.def"] {
+        let other = name.replace("traces", "other");
+        fs::rename(run.join(name), directory.path().join(other)).unwrap();
+    }
+    assert!(Trace::open(&link).is_ok());
+}
+
+#[test]
 fn definitions_that_are_cut_at_any_byte_are_an_error() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 2);

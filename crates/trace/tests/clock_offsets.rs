@@ -1,7 +1,9 @@
 //! `attribute` reads a trace in which one location's time goes back, by its own clock offsets.
 
 use ampere_settings::Config;
+use ampere_trace::share_figures::Attributed;
 use otf2::*;
+use std::path::Path;
 
 fn ranks(definitions: &mut Definitions) -> Vec<LocationRef> {
     let node = SystemTreeNode { name: "n".into(), class_name: "node".into(), ..Default::default() };
@@ -24,6 +26,60 @@ fn ranks(definitions: &mut Definitions) -> Vec<LocationRef> {
             LocationRef(number)
         })
         .collect()
+}
+
+/// The writer puts no offsets into an archive with events, so they are written to a second archive and its file is moved here.
+fn put_offsets(
+    place: &Path,
+    definitions: &Definitions,
+    (location, events): (LocationRef, u64),
+    offsets: LocalDefinitions,
+) {
+    let other = place.join("other");
+    std::fs::create_dir(&other).unwrap();
+    let archive = ArchiveWriter::create(&other).unwrap();
+    archive.define(location, events, offsets).unwrap();
+    archive.finish(definitions).unwrap();
+    let file = format!("traces/{location}.def");
+    std::fs::rename(other.join(&file), place.join(&file)).unwrap();
+}
+
+fn attribute(place: &Path) -> Attributed {
+    let trace = place.join("traces.otf2");
+    ampere_trace::offline::attribute(&trace, &Config::default(), None, &mut |_, _| {}).unwrap()
+}
+
+#[test]
+fn a_time_that_offsets_move_before_the_start_is_the_start() {
+    let mut definitions = Definitions::default();
+    definitions.clock = ClockProperties { timer_resolution: 1000, ..definitions.clock };
+    let ranks = ranks(&mut definitions);
+    let energy = definitions.metric_members.push(MetricMember {
+        name: "node energy".into(),
+        unit: "J".into(),
+        value_type: MetricValueType::U64,
+        ..Default::default()
+    });
+    let energy = definitions.add_metric_class(MetricClass { members: vec![energy], ..Default::default() });
+    let program = definitions.regions.push(Region { name: "a.out".into(), ..Region::default() });
+    let place = tempfile::tempdir().unwrap();
+    let archive = ArchiveWriter::create(place.path()).unwrap();
+    for rank in &ranks {
+        let mut events = archive.event_writer(*rank).unwrap();
+        events.enter(0, program).unwrap();
+        if rank.0 == 0 {
+            (0..11).for_each(|second| events.metric_u64(1000 * second, energy, 100 * second).unwrap());
+        }
+        events.leave(10_003, program).unwrap();
+        events.close().unwrap();
+    }
+    archive.finish(&definitions).unwrap();
+    let offsets = LocalDefinitions { clock_offsets: vec![(0, -3), (20_000, -3)], ..Default::default() };
+    put_offsets(place.path(), &definitions, (ranks[2], 2), offsets);
+    let attributed = attribute(place.path());
+    let view = &attributed.summary.devices[0].views[0];
+    assert!((view.attributed_joules - 1000.0).abs() < 1e-9, "{view:?}");
+    assert_eq!(attributed.summary.run.missing, [""; 0]);
 }
 
 #[test]
@@ -61,17 +117,8 @@ fn no_joule_is_charged_twice_if_time_decreases() {
         ..Default::default()
     };
     archive.finish(&definitions).unwrap();
-    // The writer puts no offsets into an archive with events, so they are written to a second archive and its file is moved here.
-    let other = place.path().join("other");
-    std::fs::create_dir(&other).unwrap();
-    let archive = ArchiveWriter::create(&other).unwrap();
-    archive.define(ranks[2], 6, offsets).unwrap();
-    archive.finish(&definitions).unwrap();
-    std::fs::rename(other.join("traces/2.def"), place.path().join("traces/2.def")).unwrap();
-
-    let trace = place.path().join("traces.otf2");
-    let attributed =
-        ampere_trace::offline::attribute(&trace, &Config::default(), None, &mut |_, _| {}).unwrap();
+    put_offsets(place.path(), &definitions, (ranks[2], 6), offsets);
+    let attributed = attribute(place.path());
     let view = &attributed.summary.devices[0].views[0];
     assert!((view.attributed_joules - 9.0).abs() < 1e-9, "{view:?}");
     assert!(attributed.summary.quality.conservation_error_joules < 1e-9);
