@@ -1,5 +1,6 @@
 //! Lookups in a trace's definitions: the names of its regions and metrics, and the messages about ambiguous definitions.
 
+use crate::left_out::LeftOut;
 use crate::places::node_of;
 use crate::power;
 use crate::scorep_names;
@@ -10,7 +11,7 @@ use ampere_model::{
     Counted, MetricValue, OTHER_JOBS_CPU_TIME, Quality, Quantity, Region, RegionHandle, SAMPLED_EVENTS,
 };
 use ampere_settings::Config;
-use otf2::{AttributeRef, LocationRef, MetricMember, Trace};
+use otf2::{AttributeRef, Definitions, LocationRef, MetricMember, Trace};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -100,8 +101,22 @@ pub(crate) fn missing_line(trace: &Trace, location: LocationRef) -> String {
     )
 }
 
-pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
-    let mut members: Vec<&MetricMember> = recorded_metrics(trace.definitions()).collect();
+/// Returns why a trace has no joules.
+pub(crate) fn no_energy(
+    path: &Path,
+    definitions: &Definitions,
+    left_out: &LeftOut,
+    energy_known: bool,
+    config: &Config,
+) -> String {
+    if definitions.locations.is_empty() {
+        return format!("{} has no locations, so nothing was recorded in it", path.display());
+    }
+    if !left_out.relative.is_empty() {
+        let names = listed(left_out.relative.iter(), 6);
+        return format!("{} has {names} as differences, which are not supported", path.display());
+    }
+    let mut members: Vec<&MetricMember> = recorded_metrics(definitions).collect();
     // The most likely metrics come first: those of energy, then those of power.
     members.sort_by_key(|member| match quantity_of(member) {
         Some(Quantity::Energy(_)) => 0,
@@ -117,7 +132,7 @@ pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: 
         config.devices.iter().find(|setting| names.iter().any(|name| setting.metric.is_match(name)));
     if let Some(node) = by_metric.and_then(|setting| setting.node.as_ref()) {
         let nodes: std::collections::BTreeSet<String> =
-            trace.definitions().locations.iter().map(|(l, _)| node_of(trace.definitions(), l)).collect();
+            definitions.locations.iter().map(|(l, _)| node_of(definitions, l)).collect();
         let nodes = nodes.into_iter().collect::<Vec<_>>().join(", ");
         let pattern = node.as_str().trim_start_matches("^(?:").trim_end_matches(")$");
         return format!(
@@ -138,12 +153,56 @@ pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: 
             path.display()
         );
     }
-    let why = if energy_known { "no samples of an energy metric" } else { "no energy metric" };
-    format!("{} has {why}: {has}; name the right one with a [[device]] in --config", path.display())
+    if energy_known && left_out.limits.is_empty() {
+        return format!("{} has no samples of an energy metric: {has}", path.display());
+    }
+    if let Some((name, unit)) = left_out.without_unit.first_key_value() {
+        return format!(
+            "{} has no energy metric with a known unit: '{unit}', the unit of {name}, is not known; a [[device]] with its scale in --config makes it a \
+             device",
+            path.display()
+        );
+    }
+    format!(
+        "{} has no energy metric: {has}; name the right one with a [[device]] in --config",
+        path.display()
+    )
 }
 
 pub(crate) fn trace_id(path: &Path) -> String {
     let parent = std::fs::canonicalize(path).ok();
     let name = parent.as_deref().and_then(Path::parent).and_then(Path::file_name);
     name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use otf2::{Location, MetricMode};
+
+    #[test]
+    fn the_reason_for_a_trace_without_joules_is_named() {
+        let of = |unit: &str, mode: MetricMode, has_location: bool, settings: &str| {
+            let mut definitions = Definitions::default();
+            if has_location {
+                definitions.locations.insert(LocationRef(0), Location::default());
+            }
+            let (name, unit) = ("energy".to_owned(), unit.to_owned());
+            definitions.metric_members.push(MetricMember { name, unit, mode, ..MetricMember::default() });
+            let config = Config::parse(settings, "test").unwrap();
+            let Metrics { left_out, energy_is_known, .. } = Metrics::new(&definitions, &config);
+            no_energy(Path::new("t.otf2"), &definitions, &left_out, energy_is_known, &config)
+        };
+        let (start, differences) = (MetricMode::AccumulatedStart, MetricMode::RelativeNext);
+        assert_eq!(of("J", start, true, ""), "t.otf2 has no samples of an energy metric: it has energy");
+        let device = "[[device]]\nname = \"node\"\nmetric = \"energy\"\n";
+        for settings in ["", device] {
+            let expected = "t.otf2 has energy as differences, which are not supported";
+            assert_eq!(of("J", differences, true, settings), expected);
+        }
+        assert_eq!(of("J", start, false, ""), "t.otf2 has no locations, so nothing was recorded in it");
+        let unknown = of("wh", start, true, "");
+        assert!(unknown.contains("'wh', the unit of energy, is not known"), "{unknown}");
+    }
 }

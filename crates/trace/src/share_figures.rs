@@ -13,6 +13,7 @@ use crate::series::Series;
 use ampere_figures::clock_text;
 use ampere_figures::nodes::summaries::of_one_trace;
 use ampere_figures::summary::{Run, Summary};
+use ampere_figures::waits::Waiting;
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, Unit};
 use ampere_timeline::conflicts;
@@ -73,7 +74,7 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     if parts.iter().all(|part| part.summary.devices.is_empty()) {
         // If events are missing, samples may be missing, too.
         let first = warnings.first().map_or_else(String::new, |first| format!(" ({first})"));
-        bail!("{}{first}", no_energy(path, &trace, metrics.energy_is_known, config));
+        bail!("{}{first}", no_energy(path, definitions, &metrics.left_out, metrics.energy_is_known, config));
     }
     let mut odd = setting_notes(definitions, config, &metrics, &parts);
     // This order does not depend on the shares.
@@ -106,6 +107,7 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     let mut summary = of_one_trace(first, summaries.collect());
     let mut of_parts = std::mem::take(&mut summary.run.notes);
     of_parts.extend(other_threads.note());
+    of_parts.extend(summary.run.waiting.as_ref().and_then(note_of_unmatched));
     summary.run.id = trace_id(path);
     describe(&mut summary.run, definitions, readings);
     let of_trace = is_incomplete.then(|| INCOMPLETE.to_owned());
@@ -159,6 +161,22 @@ fn other_threads(definitions: &Definitions, parts: &mut [Part]) -> OtherThreads 
     })
 }
 
+/// The fraction of messages without a counterpart from which on they are mentioned.
+const UNMATCHED_PART_MIN: f64 = 0.01;
+
+/// Returns a note about messages without a counterpart. If some waiting was found, reports say that it is a lower bound.
+fn note_of_unmatched(waiting: &Waiting) -> Option<String> {
+    let is_mentioned = waiting.joules == 0.0 && waiting.unmatched_share() >= UNMATCHED_PART_MIN;
+    is_mentioned.then(|| {
+        format!(
+            "{} of {} messages have no counterpart in the trace, or a communicator that cannot be followed, such as one \
+             between two groups: energy that ranks used waiting for them is not known",
+            waiting.unmatched_messages,
+            waiting.matched_messages + waiting.unmatched_messages
+        )
+    })
+}
+
 /// Sets the dates and the length of a run.
 fn describe(run: &mut Run, definitions: &Definitions, readings: Option<(u64, u64)>) {
     let clock = &definitions.clock;
@@ -174,4 +192,16 @@ fn describe(run: &mut Run, definitions: &Definitions, readings: Option<(u64, u64
     run.timer = "trace".to_owned();
     run.ticks_per_second = clock.timer_resolution;
     run.seconds = sampled.filter(|seconds| *seconds > 0.0).unwrap_or(length);
+}
+
+#[test]
+fn messages_without_a_counterpart_are_noted_if_no_waiting_was_found() {
+    let note = |joules, matched_messages, unmatched_messages| {
+        note_of_unmatched(&Waiting { joules, matched_messages, unmatched_messages, ..Waiting::default() })
+    };
+    assert!(note(0.0, 1, 2).is_some_and(|note| note.starts_with("2 of 3 messages have no counterpart")));
+    assert_eq!(
+        [note(0.0, 3, 0), note(0.0, 0, 0), note(1.0, 1, 2), note(0.0, 1000, 2)],
+        [None, None, None, None]
+    );
 }

@@ -270,7 +270,10 @@ impl Replay {
         let replayed_metrics = survey.metrics();
         let Some((first, last)) = survey.spans.filter(|_| !replayed_metrics.is_empty()) else {
             let hint = notes.first().map_or_else(String::new, |first| format!(" ({first})"));
-            bail!("{}{hint}", index::no_energy(path, &trace, metrics.energy_is_known, config));
+            bail!(
+                "{}{hint}",
+                index::no_energy(path, definitions, &metrics.left_out, metrics.energy_is_known, config)
+            );
         };
         let names: HashSet<&str> = replayed_metrics.iter().map(|metric| metric.name.as_str()).collect();
         metrics.left_out.measured.retain(|name| !names.contains(name.as_str()));
