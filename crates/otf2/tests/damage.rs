@@ -73,7 +73,9 @@ fn missing_definitions_are_an_error() {
 #[test]
 fn a_link_to_an_anchor_file_is_followed() {
     let directory = tempfile::tempdir().unwrap();
-    write(&directory.path().join("run"), 2);
+    let run = directory.path().join("run");
+    fs::create_dir(&run).unwrap();
+    write(&run, 2);
     let link = directory.path().join("other.otf2");
     std::os::unix::fs::symlink("run/traces.otf2", &link).unwrap();
     let mut trace = Trace::open(&link).unwrap();
@@ -83,7 +85,7 @@ fn a_link_to_an_anchor_file_is_followed() {
     // With definitions of its own, the link is the trace's anchor file.
     for name in ["traces", "traces.def"] {
         let other = name.replace("traces", "other");
-        fs::rename(directory.path().join("run").join(name), directory.path().join(other)).unwrap();
+        fs::rename(run.join(name), directory.path().join(other)).unwrap();
     }
     assert!(Trace::open(&link).is_ok());
 }
