@@ -410,7 +410,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     };
     let is_json = text.trim_ascii_start().starts_with(b"{");
     ensure!(is_json, "{} is no summary.json: name an output directory of ampere run", file.display());
-    let summary: Summary = serde_json::from_slice(&text).map_err(|error| {
+    let summary = Summary::of_json(&text).map_err(|error| {
         anyhow::anyhow!("{} was not written by a compatible ampere: {error}", file.display())
     })?;
     if !summary.run.running {

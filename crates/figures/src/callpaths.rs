@@ -478,8 +478,8 @@ impl Columns {
 impl<'de> Deserialize<'de> for Callpaths {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Callpaths, D::Error> {
         let rows = Columns::deserialize(deserializer)?.rows();
-        let rows = rows.ok_or_else(|| D::Error::custom("columns differ in length"))?;
-        let (causes_elsewhere, own) = rows.into_iter().partition(|row| row.figures.is_cause_only());
+        let mut own = rows.ok_or_else(|| D::Error::custom("columns differ in length"))?;
+        let causes_elsewhere = own.extract_if(.., |row| row.figures.is_cause_only()).collect();
         Ok(Callpaths { own, causes_elsewhere })
     }
 }

@@ -1,143 +1,198 @@
 //! Writes rows as a Parquet file, which pandas, DuckDB, Spark and similar programs read by columns.
 
+use super::call_table::{field, properties, put};
 use super::rows::{COLUMNS, Row, rows};
-use ampere_figures::summary::Summary;
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use super::text_column::Dictionary;
+use ampere_figures::summary::{Name, Summary};
+use parquet::basic::{Repetition, Type as Physical};
+use parquet::data_type::{DoubleType, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::types::Type;
+use parquet::schema::types::{ColumnDescPtr, Type};
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
-/// The number of rows in a row group. Readers may skip a row group as a whole, and its columns are in memory while it is written.
-const ROWS_A_GROUP: usize = 1 << 16;
+/// The most rows in a row group. Readers may skip a row group as a whole, and its columns are in memory while it is written.
+const ROWS_A_GROUP: usize = 1 << 17;
+/// A row group ends when its names have more bytes than this. The format limits those of a column to 2 GiB.
+const NAMES_A_GROUP: usize = 1 << 28;
 
-/// The type of a column, with its values.
-enum Column {
-    Text(fn(&Row) -> ByteArray),
-    Count(fn(&Row) -> Option<i64>),
-    Figure(fn(&Row) -> Option<f64>),
+/// A column of a row group: where a row has its value, and the values so far.
+enum Column<'a> {
+    Text(for<'r> fn(&Row<'r>) -> &'r str, Texts<&'a str>),
+    /// With the index of each call path's name. Without their middle, different call paths can have the same name.
+    Path(HashMap<Option<u32>, u32>, Texts<Name>),
+    Count(fn(&Row) -> Option<i64>, Values<i64>),
+    Figure(fn(&Row) -> Option<f64>, Values<f64>),
+}
+
+/// The names of a column, and the index of each row's name. Each name is there once, which readers of dictionaries rely on.
+#[derive(Default)]
+struct Texts<N> {
+    names: Vec<N>,
+    index_of: HashMap<N, u32>,
+    rows: Vec<u32>,
+    /// The bytes of all names.
+    bytes: usize,
+}
+
+impl<N: AsRef<str> + Clone + Eq + Hash> Texts<N> {
+    fn index(&mut self, name: N) -> u32 {
+        if let Some(last) = self.rows.last().filter(|last| self.names[**last as usize] == name) {
+            return *last;
+        }
+        let new = self.names.len() as u32;
+        let index = *self.index_of.entry(name.clone()).or_insert(new);
+        if index == new {
+            self.bytes += name.as_ref().len();
+            self.names.push(name);
+        }
+        index
+    }
+}
+
+/// The values that exist, and for each row whether it has one.
+#[derive(Default)]
+struct Values<T>(Vec<T>, Vec<i16>);
+
+impl<T> Values<T> {
+    fn push(&mut self, value: Option<T>) {
+        self.1.push(value.is_some().into());
+        self.0.extend(value);
+    }
+}
+
+impl<'a> Column<'a> {
+    fn field(&self, name: &str) -> Result<Arc<Type>, ParquetError> {
+        match self {
+            Column::Text(..) | Column::Path(..) => field(name, Physical::BYTE_ARRAY, Repetition::REQUIRED),
+            Column::Count(..) => field(name, Physical::INT64, Repetition::OPTIONAL),
+            Column::Figure(..) => field(name, Physical::DOUBLE, Repetition::OPTIONAL),
+        }
+    }
+
+    /// Adds a row. Returns the bytes of all names of the column.
+    fn push(&mut self, row: &Row<'a>) -> usize {
+        match self {
+            Column::Text(of, texts) => {
+                let index = texts.index(of(row));
+                texts.rows.push(index);
+                return texts.bytes;
+            }
+            Column::Path(known, texts) => {
+                let path = row.path;
+                let index = *known.entry(path.number()).or_insert_with(|| texts.index(path.text().into()));
+                texts.rows.push(index);
+                return texts.bytes;
+            }
+            Column::Count(of, values) => values.push(of(row)),
+            Column::Figure(of, values) => values.push(of(row)),
+        }
+        0
+    }
+
+    fn write(
+        self,
+        group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+        kind: ColumnDescPtr,
+        dictionary: &mut Dictionary,
+    ) -> Result<(), ParquetError> {
+        match self {
+            Column::Text(_, texts) => dictionary.write(group, kind, &texts.names, texts.rows.into_iter()),
+            Column::Path(_, texts) => dictionary.write(group, kind, &texts.names, texts.rows.into_iter()),
+            Column::Count(_, Values(values, levels)) => put::<Int64Type, _>(group, &values, Some(&levels)),
+            Column::Figure(_, Values(values, levels)) => put::<DoubleType, _>(group, &values, Some(&levels)),
+        }
+    }
 }
 
 /// Makes a column with the name of a field of [`Row`].
 macro_rules! column {
     (Text $field:ident) => {
-        (stringify!($field), Column::Text(|row| ByteArray::from(&*row.$field)))
+        (stringify!($field), Column::Text(|row| row.$field, Texts::default()))
     };
     (Count $field:ident) => {
         (
             stringify!($field),
-            Column::Count(|row| row.$field.map(|count| i64::try_from(count).unwrap_or(i64::MAX))),
+            Column::Count(
+                |row| row.$field.map(|count| i64::try_from(count).unwrap_or(i64::MAX)),
+                Values::default(),
+            ),
         )
     };
     (Figure $field:ident) => {
-        (stringify!($field), Column::Figure(|row| row.$field.into()))
+        (stringify!($field), Column::Figure(|row| row.$field.into(), Values::default()))
     };
 }
 
-const ALL: [(&str, Column); COLUMNS.len()] = [
-    column!(Text node),
-    column!(Text device),
-    column!(Text energy),
-    column!(Text unit),
-    column!(Text view),
-    column!(Text location_group),
-    column!(Text location),
-    column!(Text path),
-    column!(Text region),
-    column!(Count calls),
-    column!(Figure exclusive_joules),
-    column!(Figure inclusive_joules),
-    column!(Figure resolved_joules),
-    column!(Figure possible_joules),
-    column!(Figure exclusive_seconds),
-    column!(Figure mean_watts),
-    column!(Figure sampled_error_joules),
-    column!(Figure static_joules),
-    column!(Figure dynamic_joules),
-    column!(Figure inclusive_dynamic_joules),
-    column!(Figure waited_joules),
-    column!(Figure caused_waiting_joules),
-];
+type Columns<'a> = [(&'static str, Column<'a>); COLUMNS.len()];
+
+fn columns<'a>() -> Columns<'a> {
+    [
+        column!(Text node),
+        column!(Text device),
+        column!(Text energy),
+        column!(Text unit),
+        column!(Text view),
+        column!(Text location_group),
+        column!(Text location),
+        ("path", Column::Path(HashMap::new(), Texts::default())),
+        column!(Text region),
+        column!(Count calls),
+        column!(Figure exclusive_joules),
+        column!(Figure inclusive_joules),
+        column!(Figure resolved_joules),
+        column!(Figure possible_joules),
+        column!(Figure exclusive_seconds),
+        column!(Figure mean_watts),
+        column!(Figure sampled_error_joules),
+        column!(Figure static_joules),
+        column!(Figure dynamic_joules),
+        column!(Figure inclusive_dynamic_joules),
+        column!(Figure waited_joules),
+        column!(Figure caused_waiting_joules),
+    ]
+}
 
 pub fn render(summary: &Summary) -> Result<Vec<u8>, ParquetError> {
-    let of_the_run = |key: &str, value: &str| KeyValue::new(format!("ampere.{key}"), value.to_owned());
-    let mut properties = WriterProperties::builder();
-    // Hardly two rows have the same joules: a dictionary of them takes a quarter of the time, and is given up.
-    for (name, _) in ALL.iter().filter(|(_, column)| matches!(column, Column::Figure(_))) {
-        properties = properties.set_column_dictionary_enabled((*name).into(), false);
-    }
-    let properties = properties
-        .set_compression(Compression::SNAPPY)
-        .set_created_by(format!("ampere {}", env!("CARGO_PKG_VERSION")))
-        .set_key_value_metadata(Some(vec![
-            of_the_run("run", &summary.run.id),
-            of_the_run("complete", &summary.run.complete.to_string()),
-            of_the_run("energy", &summary.run.energy),
-        ]))
-        .build();
-    let mut file = SerializedFileWriter::new(Vec::new(), Arc::new(schema()?), Arc::new(properties))?;
-    let mut all = rows(summary);
-    loop {
-        let group: Vec<Row> = all.by_ref().take(ROWS_A_GROUP).collect();
-        if group.is_empty() {
-            return file.into_inner();
+    let fields = columns().iter().map(|(name, column)| column.field(name)).collect::<Result<_, _>>()?;
+    let schema = Type::group_type_builder("callpaths").with_fields(fields).build()?;
+    let run = &summary.run;
+    let about =
+        [("run", run.id.clone()), ("complete", run.complete.to_string()), ("energy", run.energy.clone())];
+    let mut file =
+        SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties(&about).build()))?;
+    let kinds = file.schema_descr().columns().to_vec();
+    let mut dictionary = Dictionary::default();
+    // One thread collects the values of the next row group while another one encodes those of the last.
+    std::thread::scope(|scope| {
+        let (collected, groups) = std::sync::mpsc::sync_channel(1);
+        scope.spawn(move || {
+            let mut all = rows(summary);
+            while let Some(group) = next_group(&mut all)
+                && collected.send(group).is_ok()
+            {}
+        });
+        for columns in groups {
+            let mut group = file.next_row_group()?;
+            for ((_, column), kind) in columns.into_iter().zip(&kinds) {
+                column.write(&mut group, kind.clone(), &mut dictionary)?;
+            }
+            group.close()?;
         }
-        let mut writer = file.next_row_group()?;
-        for (_, column) in &ALL {
-            write_column(&mut writer, column, &group)?;
-        }
-        writer.close()?;
-    }
+        file.into_inner()
+    })
 }
 
-fn schema() -> Result<Type, ParquetError> {
-    let fields = ALL.iter().map(|(name, column)| {
-        let of = |physical| Type::primitive_type_builder(name, physical);
-        let field = match column {
-            Column::Text(_) => of(Physical::BYTE_ARRAY)
-                .with_logical_type(Some(LogicalType::String))
-                .with_repetition(Repetition::REQUIRED),
-            Column::Count(_) => of(Physical::INT64).with_repetition(Repetition::OPTIONAL),
-            Column::Figure(_) => of(Physical::DOUBLE).with_repetition(Repetition::OPTIONAL),
-        };
-        field.build().map(Arc::new)
-    });
-    Type::group_type_builder("callpaths").with_fields(fields.collect::<Result<_, _>>()?).build()
-}
-
-fn write_column(
-    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    column: &Column,
-    rows: &[Row],
-) -> Result<(), ParquetError> {
-    let Some(mut out) = group.next_column()? else {
-        return Err(ParquetError::General("fewer columns than in the schema".to_owned()));
-    };
-    /// Returns the values that exist, and for each row whether it has one.
-    fn split<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
-        let (mut there, mut levels) = (Vec::new(), Vec::new());
-        for value in values {
-            levels.push(i16::from(value.is_some()));
-            there.extend(value);
-        }
-        (there, levels)
+fn next_group<'a>(rows: &mut impl Iterator<Item = Row<'a>>) -> Option<Columns<'a>> {
+    let (mut columns, mut count, mut names) = (columns(), 0, 0);
+    while count < ROWS_A_GROUP
+        && names < NAMES_A_GROUP
+        && let Some(row) = rows.next()
+    {
+        count += 1;
+        names = columns.iter_mut().map(|(_, column)| column.push(&row)).sum();
     }
-    match column {
-        Column::Text(value) => {
-            let values: Vec<ByteArray> = rows.iter().map(value).collect();
-            out.typed::<ByteArrayType>().write_batch(&values, None, None)?;
-        }
-        Column::Count(value) => {
-            let (values, levels) = split(rows.iter().map(value));
-            out.typed::<Int64Type>().write_batch(&values, Some(&levels), None)?;
-        }
-        Column::Figure(value) => {
-            let (values, levels) = split(rows.iter().map(value));
-            out.typed::<DoubleType>().write_batch(&values, Some(&levels), None)?;
-        }
-    }
-    out.close()
+    (count > 0).then_some(columns)
 }

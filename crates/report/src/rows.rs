@@ -3,7 +3,7 @@
 use ampere_figures::callpaths::Samples;
 use ampere_figures::summary::{Device, Summary, View};
 use ampere_timeline::attributor::Unit;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 
 /// The middle of a deeper path is left out. A recursion of a thousand calls has a path for each depth, and the full paths would
@@ -13,7 +13,7 @@ const FRAMES_MAX: usize = 256;
 macro_rules! row {
     ($($(#[doc = $doc:literal])? $field:ident: $type:ty,)*) => {
         /// A row. Its columns have the names of the fields.
-        #[derive(Clone, Debug, Default, Serialize)]
+        #[derive(Clone, Default, Serialize)]
         pub struct Row<'a> {
             $($(#[doc = $doc])? pub $field: $type,)*
         }
@@ -30,8 +30,7 @@ row! {
     view: &'a str,
     location_group: &'a str,
     location: &'a str,
-    /// The regions from the outermost to the innermost, joined by " > ".
-    path: String,
+    path: PathName<'a>,
     region: &'a str,
     /// `None` for sampled rows, whose calls are not counted.
     calls: Option<u64>,
@@ -51,6 +50,28 @@ row! {
     waited_joules: Option<f64>,
     /// The joules that other rows used while they waited for this one.
     caused_waiting_joules: Option<f64>,
+}
+
+/// The name of a call path: the regions from the outermost to the innermost, joined by " > ". It is made when it is written,
+/// because the rows of many ranks have the same one. Without a call path, it is empty.
+#[derive(Clone, Copy, Default)]
+pub struct PathName<'a>(Option<(&'a Summary, u32)>);
+
+impl PathName<'_> {
+    /// Returns the number of the call path.
+    pub fn number(&self) -> Option<u32> {
+        self.0.map(|(_, number)| number)
+    }
+
+    pub fn text(&self) -> String {
+        self.0.map(|(summary, path)| shortened(summary, path).join(" > ")).unwrap_or_default()
+    }
+}
+
+impl Serialize for PathName<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text())
+    }
 }
 
 pub fn rows(summary: &Summary) -> impl Iterator<Item = Row<'_>> {
@@ -80,7 +101,7 @@ fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl I
         Row {
             location_group: summary.name(row.location_group),
             location: summary.name(row.location),
-            path: shortened(summary, row.path).join(" > "),
+            path: PathName(Some((summary, row.path))),
             region: summary.name(summary.paths.name[row.path as usize]),
             calls: Some(figures.calls).filter(|calls| *calls > 0),
             exclusive_joules: figures.exclusive_joules,

@@ -28,7 +28,7 @@ impl Dictionary {
         &mut self,
         group: &mut SerializedRowGroupWriter<'_, W>,
         column: ColumnDescPtr,
-        names: &[String],
+        names: &[impl AsRef<str>],
         rows: impl Iterator<Item = u32>,
     ) -> Result<()> {
         self.number(names.len(), rows);
@@ -92,10 +92,10 @@ impl Dictionary {
     }
 
     /// Returns the names of the dictionary, each with its length in front of it.
-    fn plain(&self, names: &[String]) -> Vec<u8> {
+    fn plain(&self, names: &[impl AsRef<str>]) -> Vec<u8> {
         let mut out = Vec::new();
         for name in &self.used {
-            let name = names[*name as usize].as_bytes();
+            let name = names[*name as usize].as_ref().as_bytes();
             out.extend((name.len() as u32).to_le_bytes());
             out.extend(name);
         }
