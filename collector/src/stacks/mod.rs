@@ -280,7 +280,12 @@ fn sample(
         let _ = rustix::io::read(woken, &mut [0; 8]);
         let is_last = loop {
             match received.try_recv() {
-                Ok(request) => waiting.push(request),
+                Ok(request) => {
+                    if matches!(request.kind, RequestKind::TakenOver) {
+                        writer.expect(request.process);
+                    }
+                    waiting.push(request);
+                }
                 Err(end) => break end == TryRecvError::Disconnected,
             }
         };
@@ -307,8 +312,7 @@ fn sample(
             let Request { process, kind, .. } = waiting.remove(due);
             match kind {
                 RequestKind::Command(command) => writer.add_command(&command, sampler.as_mut()),
-                RequestKind::Running => writer.add(process, sampler.as_mut()),
-                RequestKind::TakenOver => writer.take_over(process, sampler.as_mut()),
+                RequestKind::Running | RequestKind::TakenOver => writer.add(process, sampler.as_mut()),
                 RequestKind::Recorded => writer.set_recorded(process),
                 RequestKind::Unrecorded => {
                     writer.set_unrecorded(process);
