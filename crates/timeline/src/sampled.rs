@@ -9,13 +9,16 @@
 //!
 //! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls.
 //! That time is divided by the samples that were taken outside (`credits.rs`), so that no function is charged for what its
-//! calls did. No call is charged for the time before it. Most calls are too short for a sample. Such a call is assumed to come
-//! from the same place as the last sampled call of its function. Until a call of the function was sampled, the program itself
-//! counts as the caller, because the function that was sampled last outside of calls may never make this call. The call paths
-//! of kernels begin with those of calls of a GPU's runtime. For such a call, only the part that all sampled calls of the
-//! function have in common is assumed, because a program launches different kernels by one function. A sample whose outermost
-//! functions are unknown only counts for this while there is no other. Earlier stacks without any frame in common with the last
-//! one do not count.
+//! calls did. No call is charged for the time before it. Most calls are too short for a sample. The time of the calls of one
+//! function is divided among its callers by the samples that were taken inside such calls. Until a call of the function was
+//! sampled, the program itself counts as the caller, because the function that was sampled last outside of calls may never make
+//! this call. Each range that the program marks has its own samples, because it may be much shorter than the time between two
+//! samples.
+//!
+//! The call paths of kernels begin with those of calls of a GPU's runtime. For such a call, only the part that all sampled calls
+//! of the function have in common is assumed, because a program launches different kernels by one function. A sample whose
+//! outermost functions are unknown only counts for this while there is no other. Earlier stacks without any frame in common with
+//! the last one do not count.
 //!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted
 //! twice. The program may be recorded in parts, for example if one of its files is instrumented: between its recorded
@@ -46,14 +49,15 @@ struct Thread {
     in_call: bool,
     /// The number of frames of `stack` outside the first recorded function, if there is one.
     recorded_at: Option<usize>,
-    /// The stacks that were sampled outside of calls and of recorded functions.
-    outside: Credits,
-    /// The time of the last sample, whether `outside` has it, and whether a call or function has begun, or a call has ended,
+    /// The stacks that were sampled outside of recorded functions and of calls of a GPU's runtime.
+    credits: Credits,
+    /// The time of the last sample, whether `credits` has it, and whether a call or function has begun, or a call has ended,
     /// since then.
     sampled: Timestamp,
     is_counted: bool,
     has_called: bool,
-    /// The time up to which the time outside of calls and recorded functions is counted. `None` while the thread is inside one.
+    /// The time up to which the time outside of recorded functions and of calls of a GPU's runtime is counted. `None` while the
+    /// thread is inside one.
     counted_until: Option<Moment>,
     /// Whether the thread has paused outside of calls, so that it is not known in which function it waits.
     waits_outside: bool,
@@ -63,8 +67,7 @@ struct Thread {
     is_cut: bool,
     /// Whether the outermost open call is one of a GPU's runtime.
     is_of_runtime: bool,
-    /// For each function that is called, the frames that were shown around its last call in which a sample was taken. For a
-    /// function of a GPU's runtime, the outermost frames that all such calls had in common.
+    /// For each function of a GPU's runtime, the outermost frames that all its calls in which a sample was taken had in common.
     callers: HashMap<RegionRef, Caller>,
     /// The recorded frames that are open.
     own: Vec<RegionRef>,
@@ -104,7 +107,7 @@ pub(crate) trait Known {
 #[derive(Default)]
 struct Caller {
     frames: Vec<RegionRef>,
-    /// Whether functions outside of these are not known. This is only used for calls of a GPU's runtime.
+    /// Whether functions outside of these are not known.
     is_cut: bool,
 }
 
@@ -135,7 +138,7 @@ impl SampledStacks {
             stack: Vec::new(),
             in_call: false,
             recorded_at: None,
-            outside: Credits::default(),
+            credits: Credits::default(),
             sampled: 0,
             is_counted: true,
             has_called: false,
@@ -166,13 +169,14 @@ impl SampledStacks {
         if let Some(known) = self.thread(recorded).filter(|known| *known != at) {
             if self.threads[known].stack.is_empty() && !self.threads[at].stack.is_empty() {
                 let of = &mut self.threads[at];
-                let (stack, outside) = (std::mem::take(&mut of.stack), std::mem::take(&mut of.outside));
+                let (stack, credits) = (std::mem::take(&mut of.stack), std::mem::take(&mut of.credits));
                 let (in_call, recorded_at) = (of.in_call, of.recorded_at);
                 let (sampled, is_counted) = (of.sampled, of.is_counted);
                 let thread = &mut self.threads[known];
-                (thread.samples, thread.stack, thread.outside) = (samples, stack, outside);
+                (thread.samples, thread.stack, thread.credits) = (samples, stack, credits);
                 (thread.in_call, thread.recorded_at) = (in_call, recorded_at);
                 (thread.sampled, thread.is_counted) = (sampled, is_counted);
+                thread.find_place();
                 if thread.own.is_empty() {
                     thread.shown.clone_from(&thread.stack);
                 }
@@ -189,6 +193,7 @@ impl SampledStacks {
             thread.shown.clone_from(&thread.stack);
         }
         (thread.recorded, thread.own) = (Some(recorded), own);
+        thread.find_place();
         self.set_thread(recorded, at as u32);
     }
 
@@ -261,7 +266,8 @@ impl Thread {
             self.shown.clear();
         }
         self.stack.clear();
-        self.outside = Credits::default();
+        self.credits = Credits::default();
+        self.find_place();
         (self.samples, self.in_call, self.recorded_at) = (samples, false, None);
     }
 
@@ -270,7 +276,7 @@ impl Thread {
         self.count(step.time, known);
         if step.time > self.sampled {
             if !self.is_counted && !self.has_called && self.is_outside() && !self.stack.is_empty() {
-                self.outside.add(&self.stack);
+                self.credits.add(None, &self.stack);
             }
             self.has_called = false;
         }
@@ -305,6 +311,10 @@ impl Thread {
         };
         let call = self.own.get(self.base).copied();
         self.caller_is_known |= call.is_some() && self.in_call;
+        // Without any function, the sample shows nothing about the caller.
+        if let Some(call) = self.counted_call().filter(|_| self.in_call && self.stack.len() > 1) {
+            self.credits.add(Some(call), &self.stack);
+        }
         // A sample outside of calls shows nothing about a call that was open before it.
         if call.is_none() || self.in_call {
             let location = if self.own.is_empty() { self.samples } else { recorded };
@@ -312,29 +322,45 @@ impl Thread {
         }
     }
 
-    /// Counts the last sample before a time, and the time outside of calls up to then.
+    /// Counts the last sample before a time, and the time up to then.
     fn count(&mut self, time: Timestamp, known: &impl Known) {
         // All changes at the same moment are one sample.
         if time > self.sampled && !self.is_counted && self.is_outside_sample() {
             self.is_counted = true;
-            self.outside.add(&self.stack);
+            self.credits.add(None, &self.stack);
         }
         if let (Some(before), Some(recorded)) = (&mut self.counted_until, self.recorded) {
             // A late event counts as if it happened now.
             let time = time.max(before.time);
             let now = Moment { time, cpu_time: known.cpu_time(recorded, time) };
-            self.outside.spend(now.since(*before));
+            self.credits.spend(now.since(*before));
             *before = now;
         }
     }
 
-    /// Starts to count the time when the thread is outside of calls and recorded functions, and stops when it no longer is.
+    /// Starts to count the time when the thread is outside of recorded functions and of calls of a GPU's runtime, and stops when
+    /// it no longer is.
     fn begin_or_end_count(&mut self, time: Timestamp, known: &impl Known) {
         let is_in_function = !self.stack.is_empty() || self.has_paused_in_call();
-        let recorded = self.recorded.filter(|_| self.is_outside() && is_in_function);
+        let is_counted = self.is_outside() && is_in_function || self.counted_call().is_some();
+        let recorded = self.recorded.filter(|_| is_counted);
         if recorded.is_some() != self.counted_until.is_some() {
             let moment = |recorded| Moment { time, cpu_time: known.cpu_time(recorded, time) };
             self.counted_until = recorded.map(moment);
+        }
+    }
+
+    /// Returns the open call if its time is divided among its callers.
+    fn counted_call(&self) -> Option<RegionRef> {
+        let is_counted = self.function_at.is_none() && !self.is_of_runtime;
+        self.own.get(self.base).copied().filter(|_| is_counted)
+    }
+
+    /// Finds the credits of the ranges and the call that are open.
+    fn find_place(&mut self) {
+        self.credits.enter(&self.own[self.program.min(self.base)..self.base]);
+        if let Some(call) = self.counted_call() {
+            self.credits.choose(Some(call));
         }
     }
 
@@ -345,7 +371,7 @@ impl Thread {
 
     /// Whether the thread has paused in a call, after which it is in one of the functions that were sampled outside.
     fn has_paused_in_call(&self) -> bool {
-        let has_samples = !self.own.is_empty() && !self.outside.shown().is_empty();
+        let has_samples = !self.own.is_empty() && !self.credits.shown(false).is_empty();
         self.stack.is_empty() && !self.waits_outside && has_samples
     }
 
@@ -357,7 +383,7 @@ impl Thread {
     /// Returns the sampled frames that are to be shown, around `call` if there is one.
     fn wanted(&self, call: Option<RegionRef>) -> &[RegionRef] {
         let is_new = !self.is_counted && self.is_outside_sample();
-        let outside = match self.outside.shown() {
+        let outside = match self.credits.shown(false) {
             _ if is_new || self.stack.is_empty() && !self.has_paused_in_call() => &self.stack,
             // No sample was taken outside yet: only the program is known to run.
             [] => &self.stack[..1],
@@ -366,11 +392,12 @@ impl Thread {
         let sampled = match call {
             _ if self.function_at.is_some() => return &[],
             None => outside,
-            Some(_) if self.caller_is_known => &self.stack,
-            Some(call) => match self.callers.get(&call) {
-                Some(before) => return &before.frames,
+            Some(_) if self.is_of_runtime && self.caller_is_known => &self.stack,
+            Some(call) => match (self.callers.get(&call), self.credits.shown(true)) {
+                (Some(before), _) if self.is_of_runtime => return &before.frames,
+                (_, shown @ [_, ..]) if !self.is_of_runtime => shown,
                 // If the recorded location has no frame of the program, the outermost sampled frame is kept: it is the program's.
-                None => return &outside[..outside.len().min(1 - self.program)],
+                _ => return &outside[..outside.len().min(1 - self.program)],
             },
         };
         sampled.get(self.program..).unwrap_or_default()
@@ -427,23 +454,29 @@ impl Thread {
             self.base += 1;
         } else {
             let call = self.own.get(self.base).copied();
+            if call.is_none() && self.function_at.is_none() && !self.is_of_runtime {
+                self.credits.choose(Some(region));
+            }
             self.show(call.or(Some(region)), step.time, recorded, each);
         }
         each(recorded, step);
         self.own.push(region);
         if is_base {
+            if self.function_at.is_none() {
+                self.find_place();
+            }
             self.show(None, step.time, recorded, each);
         }
     }
 
-    /// Keeps the frames that are shown around a call of this function, in which a sample was taken.
+    /// Keeps the frames that are shown around a call of this function of a GPU's runtime, in which a sample was taken.
     fn learn_caller(&mut self, call: RegionRef) {
         // Without any function, the sample shows nothing about the caller.
         let of_program = 1 - self.program;
         if self.shown.len() <= of_program {
             return;
         }
-        let is_cut = self.is_cut && self.is_of_runtime;
+        let is_cut = self.is_cut;
         let Caller { frames: caller, is_cut: was_cut } = self.callers.entry(call).or_default();
         match (*was_cut, is_cut) {
             (false, true) if !caller.is_empty() => return,
@@ -453,7 +486,7 @@ impl Thread {
         *was_cut = is_cut;
         let same = caller.iter().zip(&self.shown).take_while(|(one, other)| one == other).count();
         caller.truncate(same);
-        if !self.is_of_runtime || same <= of_program {
+        if same <= of_program {
             caller.extend_from_slice(&self.shown[same..]);
         }
     }
@@ -474,12 +507,14 @@ impl Thread {
         if self.own.len() != self.base {
             return;
         }
-        if let Some(call) = left.filter(|_| self.caller_is_known) {
+        if let Some(call) = left.filter(|_| self.caller_is_known && self.is_of_runtime) {
             self.learn_caller(call);
         }
         self.caller_is_known = false;
-        if is_call || was_in_function && self.function_at.is_none() {
-            self.outside.choose();
+        if is_call || was_in_function {
+            self.credits.choose(None);
+        } else {
+            self.find_place();
         }
         let mut location = recorded;
         if self.own.is_empty() {
@@ -786,18 +821,36 @@ mod tests {
         stacks: SampledStacks,
         time: Timestamp,
         next_sample: Timestamp,
-        /// The recorded location's frames as they are shown, the time of the last step, and the time in each region.
+        period: Timestamp,
+        sampled: Vec<u32>,
+        /// The recorded location's frames as they are shown, the time of the last step, and the time in each path.
         open: Vec<u32>,
         since: Timestamp,
-        shown: [Timestamp; 10],
+        shown: HashMap<Vec<u32>, Timestamp>,
     }
 
     impl Sampled {
+        fn new(period: Timestamp) -> Sampled {
+            let mut stacks = SampledStacks::default();
+            stacks.add(SAMPLED);
+            stacks.put_on(SAMPLED, RECORDED, Vec::new(), |region| Numbered.role(region));
+            let (time, next_sample) = (2, period);
+            let (sampled, open, since, shown) = (Vec::new(), Vec::new(), 0, HashMap::new());
+            let mut thread = Sampled { stacks, time, next_sample, period, sampled, open, since, shown };
+            thread.pass(RECORDED, Step::enter(0, PROGRAM, 1));
+            thread.sample(1, &[0, 1]);
+            thread
+        }
+
         fn pass(&mut self, location: LocationIndex, step: Step) {
             let Sampled { stacks, open, since, shown, .. } = self;
             stacks.pass(location, step, &Numbered, &mut |location, step| {
                 assert_eq!(location, RECORDED);
-                open.last().into_iter().for_each(|region| shown[*region as usize] += step.time - *since);
+                assert!(*since <= step.time, "a step back");
+                match shown.get_mut(open) {
+                    Some(of) => *of += step.time - *since,
+                    None => _ = shown.insert(open.clone(), step.time - *since),
+                }
                 *since = step.time;
                 match step.region() {
                     Some(region) => open.push(region.0),
@@ -806,24 +859,47 @@ mod tests {
             });
         }
 
-        /// Runs a function for a time, in a call if it is `CALLED`.
+        fn sample(&mut self, time: Timestamp, stack: &[u32]) {
+            let same = self.sampled.iter().zip(stack).take_while(|(one, other)| one == other).count();
+            let same = same.min(stack.len() - 1);
+            (same..self.sampled.len()).for_each(|_| self.pass(SAMPLED, Step::leave(time)));
+            stack[same..]
+                .iter()
+                .for_each(|region| self.pass(SAMPLED, Step::enter(time, RegionRef(*region), 1)));
+            self.sampled = stack.to_vec();
+        }
+
         fn run(&mut self, function: u32, length: Timestamp) {
+            self.run_in(&[0, function], length);
+        }
+
+        fn run_in(&mut self, stack: &[u32], length: Timestamp) {
             let end = self.time + length;
-            if function == CALLED {
-                self.pass(RECORDED, Step::enter(self.time, RegionRef(CALLED), 1));
-            }
             while self.next_sample < end {
                 let time = self.next_sample;
-                self.pass(SAMPLED, Step::leave(time));
-                let sampled = if function == CALLED { IN_CALL } else { RegionRef(function) };
-                self.pass(SAMPLED, Step::enter(time, sampled, 1));
+                self.sample(time, stack);
                 // The period is varied so that the program's rounds do not follow it.
-                self.next_sample += 4_000 + time * 7_919 % 2_003;
-            }
-            if function == CALLED {
-                self.pass(RECORDED, Step::leave(end));
+                self.next_sample += 4 * self.period / 5 + time * 7_919 % (2 * self.period / 5 + 3);
             }
             self.time = end;
+        }
+
+        fn call(&mut self, caller: u32, length: Timestamp) {
+            self.pass(RECORDED, Step::enter(self.time, RegionRef(CALLED), 1));
+            self.run_in(&[0, caller, IN_CALL.0], length);
+            self.pass(RECORDED, Step::leave(self.time));
+        }
+
+        fn range(&mut self, range: u32, inside: impl FnOnce(&mut Sampled)) {
+            self.pass(RECORDED, Step::enter(self.time, RegionRef(range), 1));
+            inside(self);
+            self.pass(RECORDED, Step::leave(self.time));
+        }
+
+        /// Returns the share of the paths that begin and end like this.
+        fn share(&self, begin: &[u32], end: &[u32]) -> f64 {
+            let of = self.shown.iter().filter(|(path, _)| path.starts_with(begin) && path.ends_with(end));
+            of.map(|(_, time)| *time).sum::<Timestamp>() as f64 / self.time as f64
         }
     }
 
@@ -831,23 +907,84 @@ mod tests {
 
     #[test]
     fn a_function_without_calls_gets_as_much_for_a_sample_as_one_between_calls() {
-        let mut stacks = SampledStacks::default();
-        stacks.add(SAMPLED);
-        stacks.put_on(SAMPLED, RECORDED, Vec::new(), |region| Numbered.role(region));
-        let (open, shown) = (Vec::new(), [0; 10]);
-        let mut thread = Sampled { stacks, time: 2, next_sample: 5_000, open, since: 0, shown };
-        thread.pass(RECORDED, Step::enter(0, PROGRAM, 1));
-        thread.pass(SAMPLED, Step::enter(1, PROGRAM, 1));
-        thread.pass(SAMPLED, Step::enter(1, RegionRef(1), 1));
+        let mut thread = Sampled::new(5_000);
         for _ in 0..20_000 {
             for _ in 0..20 {
                 thread.run(1, 200);
-                thread.run(CALLED, 800);
+                thread.call(1, 800);
             }
             thread.run(2, 3_600);
         }
-        let [of_1, of_2] = [1, 2].map(|region| thread.shown[region] as f64);
+        let [of_1, of_2] = [1, 2].map(|region| thread.share(&[0], &[region]));
         assert!((of_1 / of_2 * 3_600.0 / 4_000.0 - 1.0).abs() < 0.03, "{of_1} and {of_2}");
+    }
+
+    #[test]
+    fn ranges_that_are_shorter_than_a_period_have_the_functions_that_were_sampled_in_them() {
+        let mut thread = Sampled::new(5_000);
+        for _ in 0..100_000 {
+            thread.range(50, |thread| {
+                thread.run(1, 400);
+                thread.range(52, |thread| thread.run(2, 100));
+            });
+            thread.range(51, |thread| {
+                thread.run(3, 200);
+                thread.call(3, 50);
+                thread.run(1, 50);
+                thread.range(52, |thread| thread.run(4, 100));
+            });
+            thread.run(5, 100);
+        }
+        for (path, expected) in [
+            (&[0, 50, 1][..], 0.4),
+            (&[0, 50, 52, 2], 0.1),
+            (&[0, 51, 3], 0.2),
+            (&[0, 51, 1], 0.05),
+            (&[0, 51, 52, 4], 0.1),
+            (&[0, 51, 3, CALLED], 0.05),
+            (&[0, 5], 0.1),
+        ] {
+            let share = thread.share(path, path);
+            assert!((share - expected).abs() < 0.01, "{share} of {path:?}: {:?}", thread.shown);
+        }
+    }
+
+    #[test]
+    fn ranges_that_are_entered_once_share_their_samples_by_their_innermost_ranges() {
+        let mut thread = Sampled::new(1_000);
+        for number in 0..50_000 {
+            thread.range(100 + number, |thread| {
+                thread.run(1, 300);
+                thread.call(1, 50);
+                thread.run(2, 100);
+                thread.call(1, 50);
+                thread.range(50, |thread| thread.run(3, 200));
+                thread.run(5, 100);
+                thread.range(51, |thread| thread.run(4, 200));
+            });
+        }
+        for (end, expected) in
+            [(&[1][..], 0.3), (&[2], 0.1), (&[5], 0.1), (&[50, 3], 0.2), (&[51, 4], 0.2), (&[CALLED], 0.1)]
+        {
+            let share = thread.share(&[0], end);
+            assert!((share - expected).abs() < 0.01, "{share} of {end:?}");
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_called_function_is_divided_among_its_callers() {
+        let mut thread = Sampled::new(4_000);
+        for _ in 0..10_000 {
+            thread.run(1, 2_000);
+            thread.call(2, 3_000);
+            thread.run(1, 2_000);
+            thread.call(3, 1_000);
+        }
+        for (path, expected) in [([0, 1].as_slice(), 0.5), (&[0, 2, CALLED], 0.375), (&[0, 3, CALLED], 0.125)]
+        {
+            let share = thread.share(path, path);
+            assert!((share - expected).abs() < 0.01, "{share} of {path:?}: {:?}", thread.shown);
+        }
     }
 
     #[test]
