@@ -558,6 +558,7 @@ fn cpu_time_from_while_no_collector_ran_is_not_idle() {
     let programs = [(&*program, 1)];
     until("the program is sampled", || samples(&place, 1, &programs));
     let [collector] = place.collectors()[..] else { panic!("{:?}", place.collectors()) };
+    std::thread::sleep(Duration::from_millis(300));
     // The collector is not replaced until `ampere run` continues.
     running.signal(rustix::process::Signal::STOP);
     kill(collector);
