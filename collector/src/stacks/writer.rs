@@ -454,8 +454,8 @@ impl Writer {
         }
     }
 
-    /// Saves up to when CPU times are written, for the collector that replaces this one if it is killed. `counts` are the kernel's
-    /// counts of the CPU time of processes, from before their switches were read. Those of new processes are read here.
+    /// Saves up to when CPU times are written, for the collector that replaces this one if it is killed. `counts` are the
+    /// kernel's counts of the CPU time of processes, from before their switches were read. Those of new processes are read here.
     fn leave(&mut self, until: u64, counts: &FxHashMap<u32, u64>) {
         let until = until - until % 1_000_000;
         let passed = until.saturating_sub(self.leaves.until);
@@ -496,8 +496,8 @@ impl Writer {
         }
     }
 
-    /// Writes the CPU time that a process has used, up to `now`, since a killed collector has written it. `counted` is the kernel's
-    /// count now. Its functions in this time are unknown, unless it records them itself.
+    /// Writes the CPU time that a process has used, up to `now`, since a killed collector has written it. `counted` is the
+    /// kernel's count now. The process' functions in this time are unknown, unless it records them itself.
     fn bridge(&mut self, process: u32, counted: Option<u64>, now: u64) {
         let Some(left) = self.left.processes.remove(&process) else { return };
         let from = self.left.until;
@@ -570,7 +570,7 @@ impl Writer {
         report.notes.extend(failure);
         if self.bridged > 0 {
             report.notes.push(format!(
-                "{:.2} s of CPU time are in rows (not seen): from the last samples of a killed collector to the first of the next",
+                "{:.2} s of CPU time are in rows (not seen): from a killed collector's last samples to the next one's first",
                 self.bridged as f64 * 1e-9
             ));
         }
