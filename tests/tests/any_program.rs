@@ -545,7 +545,7 @@ fn a_collector_that_replaces_a_killed_one_continues_sampling() {
     place.assert_clean();
 }
 
-/// While no collector runs, the program works. Its CPU time of this time is known from the kernel's count, and its functions are not.
+/// While no collector runs, the program works. Its CPU time is then known from the kernel's count, and its functions are not.
 #[test]
 fn cpu_time_from_while_no_collector_ran_is_not_idle() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -558,6 +558,7 @@ fn cpu_time_from_while_no_collector_ran_is_not_idle() {
     let programs = [(&*program, 1)];
     until("the program is sampled", || samples(&place, 1, &programs));
     let [collector] = place.collectors()[..] else { panic!("{:?}", place.collectors()) };
+    std::thread::sleep(Duration::from_millis(300));
     // The collector is not replaced until `ampere run` continues.
     running.signal(rustix::process::Signal::STOP);
     kill(collector);

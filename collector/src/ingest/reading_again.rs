@@ -165,8 +165,8 @@ fn assume_running(ingest: &mut Ingest, process: usize, end: Timestamp, timeline:
     }
 }
 
-/// Returns the time up to which an earlier collector, which was killed, has recorded what a process did. If it sampled the process
-/// and recorded its CPU time, this collector has recorded the CPU time since then, in unknown functions.
+/// Returns the time up to which a killed collector has recorded what a process did. If it has recorded the CPU time of sampled
+/// threads, this collector records the CPU time since then, in unknown functions.
 fn last_known(process: &Process, mode: Mode, predecessors_last: Timestamp) -> Timestamp {
     let is_continued = process.lost_its_sampler() && mode == Mode::Collector;
     let cpu_times =

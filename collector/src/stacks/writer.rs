@@ -206,7 +206,7 @@ impl Writer {
     pub fn fetch(&mut self, mut sampler: Option<&mut Sampler>, is_last: bool) -> bool {
         let before = self.timing.clock.now();
         let now = self.timing.clock.read();
-        let counts: Vec<(u32, u64)> = (self.processes.keys())
+        let counts: FxHashMap<u32, u64> = (self.processes.keys())
             .filter_map(|process| Some((*process, cpu_of_process(*process)?)))
             .collect();
         let mut has_started = false;
@@ -444,32 +444,34 @@ impl Writer {
     }
 
     /// Learns of a process that was running before this collector replaced a killed one. It may have started since the killed one
-    /// has written its last CPU times.
+    /// has written its last CPU times, or so shortly before that the killed one has not left its CPU time.
     pub fn expect(&mut self, process: u32) {
         let until = self.left.until;
-        if until > 0 && !self.processes.contains_key(&process) && has_started_since(process, until) {
+        let log = self.session.directory().join(format!("{process}-s1.defs"));
+        let is_new = !self.processes.contains_key(&process);
+        if until > 0 && is_new && (has_started_since(process, until) || log.exists()) {
             self.left.processes.entry(process).or_default();
         }
     }
 
-    /// Saves up to when CPU times are written, for the collector that replaces this one if it is killed. `counts` are the kernel's
-    /// counts of the CPU time of processes.
-    fn leave(&mut self, until: u64, counts: &[(u32, u64)]) {
+    /// Saves up to when CPU times are written, for the collector that replaces this one if it is killed. `counts` are the
+    /// kernel's counts of the CPU time of processes, from before their switches were read. Those of new processes are read here.
+    fn leave(&mut self, until: u64, counts: &FxHashMap<u32, u64>) {
         let until = until - until % 1_000_000;
         let passed = until.saturating_sub(self.leaves.until);
         if passed == 0 {
             return;
         }
         let before = std::mem::take(&mut self.leaves.processes);
-        let left = |(process, counted): &(u32, u64)| {
-            let sampled = self.processes.get(process)?;
-            let counted = sampled.cpu.counted_before_waiting(*counted);
+        let left = |(process, sampled): (&u32, &SampledProcess)| {
+            let counted = counts.get(process).copied().or_else(|| cpu_of_process(*process))?;
+            let counted = sampled.cpu.counted_before_waiting(counted);
             let rise = before.get(process).map_or(0, |before| counted.saturating_sub(before.counted));
             let per_second = (u128::from(rise) * 1_000_000_000 / u128::from(passed)) as u64;
             let (is_recorded, program) = (self.is_recorded(*process), sampled.program.clone());
             Some((*process, Left { counted, per_second, is_recorded, program }))
         };
-        self.leaves = Handover { until, processes: counts.iter().filter_map(left).collect() };
+        self.leaves = Handover { until, processes: self.processes.iter().filter_map(left).collect() };
         self.leaves.save(self.session.directory());
     }
 
@@ -494,13 +496,14 @@ impl Writer {
         }
     }
 
-    /// Writes the CPU time that a process has used, up to `now`, since a killed collector has written it. `counted` is the kernel's
-    /// count now. Its functions in this time are unknown, unless it records them itself.
+    /// Writes the CPU time that a process has used, up to `now`, since a killed collector has written it. `counted` is the
+    /// kernel's count now. The process' functions in this time are unknown, unless it records them itself.
     fn bridge(&mut self, process: u32, counted: Option<u64>, now: u64) {
         let Some(left) = self.left.processes.remove(&process) else { return };
         let from = self.left.until;
         let passed = now.saturating_sub(from);
         let used = match counted {
+            Some(counted) if left == Left::default() => counted.min(passed),
             Some(counted) if counted >= left.counted => counted - left.counted,
             _ => (u128::from(left.per_second) * u128::from(passed) / 1_000_000_000) as u64,
         };
@@ -513,8 +516,7 @@ impl Writer {
         let Some(sampled) = self.processes.get_mut(&process) else { return };
         let span = Span { from, until: now, used };
         // The CPU time of a process that has started since then and records its calls is counted from its first record on.
-        let is_new = left == Left::default();
-        if is_new && sampled.is_recorded() {
+        if left == Left::default() && sampled.is_recorded() {
             return;
         }
         if !self.has_samples || left.is_recorded && counted.is_some() {
@@ -568,7 +570,7 @@ impl Writer {
         report.notes.extend(failure);
         if self.bridged > 0 {
             report.notes.push(format!(
-                "{:.2} s of CPU time are in rows (not seen): from the last samples of a killed collector to the first of the next",
+                "{:.2} s of CPU time are in rows (not seen): from a killed collector's last samples to the next one's first",
                 self.bridged as f64 * 1e-9
             ));
         }
@@ -912,9 +914,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut writer = writer(directory.path());
         writer.start_process(7, "/bin/program");
-        writer.leave(1_000_000_000, &[(7, 50_000_000), (8, 1)]);
+        writer.leave(1_000_000_000, &[(7, 50_000_000), (8, 1)].into_iter().collect());
         writer.processes.get_mut(&7).unwrap().cpu.add(7, 1_090_000_000, 1_100_000_000);
-        writer.leave(1_100_500_000, &[(7, 90_000_000)]);
+        writer.leave(1_100_500_000, &[(7, 90_000_000)].into_iter().collect());
         let expected = Handover {
             until: 1_100_000_000,
             processes: [(7, left(80_000_000, 300_000_000))].into_iter().collect(),
