@@ -300,7 +300,7 @@ fn a_dictionary_of_a_parquet_file_has_each_name_once() {
     const DEPTH: u32 = 300;
     let mut summary = summary();
     summary.names = ["f", "g"].map(Into::into).to_vec();
-    let up = |path: u32| (path % DEPTH > 0).then(|| path - 1);
+    let up = |path: u32| (!path.is_multiple_of(DEPTH)).then(|| path - 1);
     summary.paths.parent = (0..2 * DEPTH).map(up).collect();
     summary.paths.name = (0..2 * DEPTH).map(|path| u32::from(path == DEPTH + DEPTH / 2)).collect();
     let view = &mut summary.devices[0].views[0];
