@@ -198,6 +198,7 @@ fn a_negative_reading_is_an_error_code() {
 fn readings_that_are_no_numbers_or_out_of_order_are_ignored() {
     let figures = check(JOULES, LIMITS, "5 10, 6 NaN, 7 inf, 4 20, 9 12, 9 13", "5 first, 9 +2, 9 +1");
     assert_eq!((figures.first, figures.last, figures.misreadings), (Some(5), Some(9), 3));
+    assert_eq!(figures.unordered, 1);
 }
 
 #[test]
