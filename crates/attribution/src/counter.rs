@@ -90,6 +90,8 @@ pub struct CounterFigures {
     pub wraps: u64,
     /// Readings that were not numbers, came out of order, or could not be true.
     pub misreadings: u64,
+    /// The misreadings that came out of order.
+    pub unordered: u64,
     /// The number of intervals whose joules are lost.
     pub gaps: u64,
     /// The longest time between two samples.
@@ -233,9 +235,10 @@ impl Counter {
 
     fn read(&mut self, time: Timestamp, value: Value, tag: u64) {
         let is_excluded = self.excluded.iter().any(|(before, after)| *before < tag && tag < *after);
-        if is_excluded || self.latest.is_some_and(|latest| time < latest) || self.is_implausible_power(value)
-        {
+        let is_unordered = self.latest.is_some_and(|latest| time < latest);
+        if is_excluded || is_unordered || self.is_implausible_power(value) {
             self.figures.misreadings += 1;
+            self.figures.unordered += u64::from(is_unordered);
             return;
         }
         self.latest = Some(time);

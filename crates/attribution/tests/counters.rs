@@ -108,6 +108,28 @@ fn a_first_zero_is_no_start() {
     check(JOULES, LIMITS, "0 0, 10 1000", "0 first, 10 +1000");
 }
 
+/// The value is possible for the counter, and so is the step from it to the next reading.
+#[test]
+fn a_low_reading_adds_nothing() {
+    for low in ["1", "0.001", "450"] {
+        let readings = |at: u64| match at {
+            40 => format!("40 {low}"),
+            _ => format!("{at} {}", 500 + at),
+        };
+        let readings: Vec<String> = (0..100).map(readings).collect();
+        let step = |at: u64| format!("{at} +{}", if at == 41 { 2 } else { 1 });
+        let steps: Vec<String> = (1..100).filter(|at| *at != 40).map(step).collect();
+        let expected = format!("0 first, {}", steps.join(","));
+        assert_eq!(check(JOULES, LIMITS, &readings.join(","), &expected).misreadings, 1);
+    }
+    // The first reading is almost 0, or a burst is real.
+    check(JOULES, LIMITS, "0 0.5, 1 90, 2 93, 3 96, 13 99", "0 first, 1 first, 2 +3, 3 +3, 13 +3");
+    check(JOULES, LIMITS, "0 10, 1 100, 2 103, 3 106, 13 109", "0 first, 1 +90, 2 +3, 3 +3, 13 +3");
+    // This counter was reset.
+    let readings = "0 500, 1 510, 2 520, 3 1, 4 11, 5 21, 15 40";
+    check(JOULES, LIMITS, readings, "0 first, 1 +10, 2 +10, 3 reset, 4 +10, 5 +10, 15 +19");
+}
+
 #[test]
 fn high_readings_add_nothing() {
     let figures = check(
@@ -174,6 +196,7 @@ fn a_negative_reading_is_an_error_code() {
 fn readings_that_are_no_numbers_or_out_of_order_are_ignored() {
     let figures = check(JOULES, LIMITS, "5 10, 6 NaN, 7 inf, 4 20, 9 12, 9 13", "5 first, 9 +2, 9 +1");
     assert_eq!((figures.first, figures.last, figures.misreadings), (Some(5), Some(9), 3));
+    assert_eq!(figures.unordered, 1);
 }
 
 #[test]

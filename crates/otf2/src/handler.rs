@@ -106,7 +106,7 @@ pub struct Nesting {
     pub unmatched: u64,
     /// Calls that took no time, with the leave before the enter.
     pub reversed: u64,
-    /// Regions that were entered again after a region around them was left, and that the trace never leaves.
+    /// Regions that the trace never leaves, unless they are samples, which have no leaves.
     pub unended: u64,
 }
 

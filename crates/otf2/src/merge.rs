@@ -213,7 +213,10 @@ fn merge<H: EventHandler + ?Sized>(
         if next.is_none() {
             let stream = &mut streams[place];
             stream.nest.settle(handler)?;
-            stream.nest.end();
+            // The last context of a location with samples is not left.
+            if stream.context.is_none() {
+                stream.nest.end();
+            }
             handler.end(stream.location)?;
         }
     }

@@ -164,7 +164,7 @@ impl Nest {
 
     /// Counts regions that were never left, because there are no more events.
     pub fn end(&mut self) {
-        self.found.unended += self.open.iter().filter(|frame| frame.resumed).count() as u64;
+        self.found.unended += self.open.len() as u64;
     }
 }
 
@@ -230,6 +230,7 @@ mod tests {
         assert_eq!((events.as_str(), of), (expected, found(2, 0, 0, 0)));
         let (_, of) = nested(&[(0, 1), (1, 2), (2, -1)]);
         assert_eq!(of, found(1, 0, 0, 1), "it was never left");
+        assert_eq!(nested(&[(0, 1), (1, 2), (2, -2), (3, 4)]).1, found(0, 0, 0, 2));
     }
 
     /// Counts events and the deepest nesting.

@@ -164,7 +164,11 @@ fn places(records: &Records, strings: &Strings, definitions: &mut Definitions) {
     *locations = table(records.locations.iter().map(|record| {
         let location = Location {
             name: strings.of(record.name),
-            kind: LocationType::from_raw(record.kind),
+            kind: match LocationType::from_raw(record.kind) {
+                // Writers that do not care about types record threads.
+                LocationType::Unknown => LocationType::CpuThread,
+                kind => kind,
+            },
             events: record.events,
             group: reference(record.group),
             properties: Vec::new(),

@@ -3,7 +3,8 @@
 //! The evidence is used in this order, the strongest first. For the *kernels* view of a GPU's counter, and a GPU stream:
 //!
 //! 1. `locations` of its `[[device]]`;
-//! 2. PCI address, then UUID, if both the stream's device (in the system tree) and the counter have them;
+//! 2. PCI address, then UUID, if both the stream's device (in the system tree) and the counter have them. In a trace, the context
+//!    of a stream takes the place of a UUID if it is the scope of the counter ([`CONTEXT`]);
 //! 3. `ranks` of the `[[device]]`, if only one GPU's lists its process;
 //! 4. the number in the system tree, if it is not the one in the stream's name;
 //! 5. the number in the stream's name (else in the system tree), counted among the GPUs that its process may see
@@ -54,6 +55,9 @@ pub struct Evidence {
     /// For a GPU stream, the device that contains it in the system tree.
     pub accelerator: Accelerator,
 }
+
+/// The start of a made-up UUID that only a context of a trace and the counters with this scope have.
+pub const CONTEXT: &str = "context ";
 
 /// A GPU stream's device, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -299,7 +303,11 @@ impl Node<'_> {
             return Some(self.reason_by_pci(counter, on, own, &accelerator.model));
         }
         let (on, own) = accelerator.uuid.as_ref().zip(counter.evidence.uuid.as_ref())?;
-        Some((on == own).then(|| format!("UUID {on}")))
+        match [on, own].map(|uuid| uuid.starts_with(CONTEXT)) {
+            [true, true] => Some((on == own).then(|| format!("the scope of the counter is {on}"))),
+            [false, false] => Some((on == own).then(|| format!("UUID {on}"))),
+            _ => None,
+        }
     }
 
     fn reason_by_target(

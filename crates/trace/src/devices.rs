@@ -8,8 +8,9 @@ use crate::metric_recorders::{ReadBy, Recorders};
 use crate::metrics::{Found, Metrics, OnNodes};
 use crate::places::{Place, nodes_of};
 use crate::series::{Key, Series};
+use ampere_model::counted::Level;
 use ampere_timeline::attributor::Attributor;
-use ampere_timeline::topology::CounterEvidence;
+use ampere_timeline::topology::{Accelerator, CounterEvidence};
 use otf2::{Definitions, LocationGroupRef, LocationRef, MetricRef, MetricValue};
 use std::collections::HashMap;
 
@@ -147,6 +148,7 @@ impl<'a> TraceDevices<'a> {
         found.evidence = self.evidence.get(&of_node).cloned().unwrap_or_default();
         found.device.source = self.sources.get(&of_node).cloned().unwrap_or(found.device.source);
         found.evidence.own = self.own(&found);
+        let mut accelerator = self.accelerator(&found, series);
         match &self.recorders {
             Some(recorders) => {
                 // A key that was not compared has one series.
@@ -155,6 +157,11 @@ impl<'a> TraceDevices<'a> {
                 let counter = counters.iter().find(is_first);
                 if counter.is_none() && !counters.is_empty() {
                     return None;
+                }
+                // A counter that streams of several contexts have recorded is not that of one of them.
+                let of_first = |other: &Series| self.accelerator(&found, *other) == accelerator;
+                if !counter.is_none_or(|counter| counter.series.iter().all(of_first)) {
+                    accelerator = None;
                 }
                 if let Some(counter) = counter.filter(|_| counters.len() > 1) {
                     found.recorded.recorder = both(&found.recorded.recorder, &counter.recorder);
@@ -172,9 +179,23 @@ impl<'a> TraceDevices<'a> {
         if self.disproved.contains(&series) {
             return None;
         }
+        if let Some(Accelerator { pci, uuid, .. }) = accelerator {
+            let kind = "gpu".to_owned();
+            found.evidence = CounterEvidence { kind, pci, uuid, ..found.evidence };
+        }
         let device = found.add_to(attributor);
         self.found.push(found);
         device
+    }
+
+    /// Returns the accelerator that another tool's counter is about, according to its scope.
+    fn accelerator(&self, found: &Found, series: Series) -> Option<Accelerator> {
+        let may_be_gpu = match found.counted.level {
+            Some(level) => matches!(level, Level::Gpu | Level::GpuBoard),
+            None => series.instance.is_some(),
+        };
+        let accelerator = evidence::accelerator_of(self.definitions, &series);
+        accelerator.filter(|_| may_be_gpu && found.recorded.is_by_other_tool)
     }
 
     /// Returns the only processes that can draw from a device, if the trace states them. Ampere's own traces state them in a

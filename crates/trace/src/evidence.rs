@@ -19,13 +19,14 @@
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
 use crate::places::node_of_tree;
+use crate::series::Series;
 use ampere_model::{Device, LOCAL_RANKS, QUEUES, STACK_EVENTS, STACK_PERIOD, VISIBLE_DEVICES};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
-use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence, has_cores, metric_number};
+use ampere_timeline::topology::{Accelerator, CONTEXT, CounterEvidence, Evidence, has_cores, metric_number};
 use otf2::{
-    Definitions, Location, LocationGroup, LocationGroupRef, LocationRef, Property, PropertyValue,
-    SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
+    Definitions, Location, LocationGroup, LocationGroupRef, LocationRef, MetricScope, Property,
+    PropertyValue, Reference, SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
 };
 use std::collections::{BTreeSet, HashMap};
 
@@ -110,7 +111,45 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
         process: process.map(|process| u64::from(process.0)),
         owner: String::new(),
         environment: process.map_or_else(Vec::new, |process| of_group(definitions, process)).into(),
-        accelerator: if stream { accelerator(definitions, own) } else { Accelerator::default() },
+        accelerator: of_stream(definitions, location).unwrap_or_default(),
+    }
+}
+
+/// Returns the device of a GPU stream. If the trace does not state it, all streams of a context have the same.
+fn of_stream(definitions: &Definitions, location: LocationRef) -> Option<Accelerator> {
+    let stream = definitions.locations.get(location)?;
+    let is_stream = stream.kind == otf2::LocationType::AcceleratorStream;
+    let group = stream.group.filter(|_| is_stream)?;
+    of_context(definitions, group).or_else(|| {
+        // Some tools put streams into the group of their process.
+        let uuid = format!("{CONTEXT}of stream {} ({})", location.0, stream.name);
+        Some(Accelerator { uuid: Some(uuid), ..Accelerator::default() })
+    })
+}
+
+fn of_context(definitions: &Definitions, context: LocationGroupRef) -> Option<Accelerator> {
+    let group = definitions.location_groups.get(context)?;
+    if group.kind != otf2::LocationGroupType::Accelerator {
+        return None;
+    }
+    let stated = accelerator(definitions, context);
+    let is_known = stated.pci.is_some() || stated.uuid.is_some();
+    let made_up = || format!("{CONTEXT}{} ({})", context.0, group.name);
+    let uuid = if is_known { stated.uuid.clone() } else { Some(made_up()) };
+    Some(Accelerator { uuid, ..stated })
+}
+
+/// Returns the device of the streams of a context that a counter is about: the context or one of its streams is the scope, or,
+/// without a scope, the recorder.
+pub(crate) fn accelerator_of(definitions: &Definitions, series: &Series) -> Option<Accelerator> {
+    let instance = series.instance.and_then(|instance| definitions.metric_instances.get(instance));
+    let Some(instance) = instance else { return of_stream(definitions, series.location) };
+    match instance.scope {
+        MetricScope::Location => of_stream(definitions, LocationRef::of_number(instance.scope_number)?),
+        MetricScope::LocationGroup => {
+            of_context(definitions, LocationGroupRef::of_number(instance.scope_number)?)
+        }
+        _ => None,
     }
 }
 

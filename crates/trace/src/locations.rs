@@ -7,6 +7,7 @@ use crate::places::{Ranks, node_of};
 use crate::shares::Share;
 use ampere_attribution::LocationIndex;
 use ampere_model::numbers::NumberTable;
+use ampere_model::text::listed;
 use ampere_model::{LocationKind, RegionRef};
 use ampere_timeline::attributor::{Attributor, LocationInfo};
 use ampere_timeline::pipeline::{Pipeline, Stream};
@@ -73,6 +74,22 @@ pub(crate) fn threads_without_frames(
     let only_records = |thread: &(LocationRef, bool)| !has(thread) && recorders.contains(&thread.0);
     processes.retain(|_, threads| threads.first().is_some_and(only_records) && threads.iter().any(has));
     processes.into_values().flatten().filter(|thread| !has(thread)).map(|(thread, _)| thread).collect()
+}
+
+/// Returns the reason if functions are left out because they are on locations that are neither threads nor streams.
+pub(crate) fn doubt_of_functions(
+    definitions: &Definitions,
+    locations: impl IntoIterator<Item = LocationRef>,
+) -> Option<String> {
+    const NAMES_MAX: usize = 4;
+    let name = |at| definitions.locations.get(at).map(|location| location.name.clone());
+    let names: Vec<String> = locations.into_iter().filter_map(name).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "functions are left out because their location is of a type that only has metrics: {}",
+            listed(names.iter(), NAMES_MAX)
+        )
+    })
 }
 
 /// Adds the trace's locations, or only those of a share, except those in `missing`, which have no event file. No thread in

@@ -18,6 +18,7 @@ use ampere_timeline::attributor::Attributor;
 use ampere_timeline::topology::metric_number;
 use anyhow::Context;
 use otf2::{Definitions, EventHandler, Flow, LocationGroupRef, LocationRef, MetricRef, MetricValue, Trace};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -61,7 +62,7 @@ pub(crate) fn are_in_doubt(doubtful_joules: f64, total_joules: f64) -> bool {
 /// The recorders of one counter.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadBy {
-    /// The series of all recorders. The samples of the first one are used.
+    /// The series of all recorders. The samples of the first one are used: it covers the longest time.
     pub series: Vec<Series>,
     /// Location groups of the only processes that can draw from the counter; empty if any process may. A recorder need not have
     /// used what it counts: a processor's counters serve all processes, and a process may record for others. But if each
@@ -131,7 +132,9 @@ impl Recorders {
         let (silent, counting): (Vec<usize>, Vec<usize>) =
             (0..tracks.len()).partition(|at| some_count && is_silent(&tracks[*at]));
         let all = counting.len();
-        let counters = compared.counters(counting);
+        let mut counters = compared.counters(counting);
+        // Recorders may end, or begin later than others.
+        counters.iter_mut().for_each(|counter| counter.sort_by_key(|at| Reverse(tracks[*at].covered())));
         let names = named.recorders(compared, &counters);
         let Key { node, metric, .. } = &key;
         let what = if node.is_empty() { metric.clone() } else { format!("{metric} on {node}") };
@@ -151,7 +154,7 @@ impl Recorders {
         }
         self.notes.extend(match names.len() {
             1 if all == 1 => None,
-            1 => Some(format!("{what} is recorded by {all} locations that all read one counter: the samples of the first are used")),
+            1 => Some(format!("{what} is recorded by {all} locations that all read one counter: the samples that cover the longest time are used")),
             several => Some(format!(
                 "{what} is recorded by {all} locations and means {several} devices: those of {}",
                 listed(names.iter(), NAMES_MAX)
@@ -272,7 +275,8 @@ struct Track {
     /// The index among the survey's devices.
     device: usize,
     is_power: bool,
-    /// The time of the last reading. `joules` counts from the first one.
+    /// The times of the first and the last reading. `joules` counts from the first one.
+    first: Option<u64>,
     time: Option<u64>,
     joules: f64,
     /// The time of the reading before the last rise.
@@ -296,13 +300,14 @@ struct Track {
 
 impl Track {
     fn new(series: Series, place: Place, device: usize, is_power: bool) -> Track {
-        let (time, before_rise) = (None, None);
+        let (first, time, before_rise) = (None, None, None);
         let update_seconds = UPDATE_SECONDS;
         Track {
             series,
             place,
             device,
             is_power,
+            first,
             time,
             joules: 0.0,
             before_rise,
@@ -328,6 +333,7 @@ impl Track {
             self.rise_max = self.rise_max.max(joules);
         }
         self.gap_seconds = self.time.map_or(f64::INFINITY, seconds);
+        self.first.get_or_insert(time);
         if self.is_power && self.gap_seconds > 0.0 && self.gap_seconds.is_finite() {
             let watts = joules / self.gap_seconds;
             let change = self.power.replace(watts).map_or(0.0, |before| (watts - before).abs());
@@ -337,6 +343,11 @@ impl Track {
         self.joules += joules;
         self.readings += 1;
         self.still += u32::from(joules == 0.0);
+    }
+
+    /// Returns the time from the first to the last reading.
+    fn covered(&self) -> u64 {
+        self.first.zip(self.time).map_or(0, |(first, last)| last.saturating_sub(first))
     }
 
     /// Whether the last reading shows only one update. `update_seconds` may be too long: it is at least the time between readings.
@@ -537,8 +548,9 @@ impl Compared {
         }
     }
 
-    /// Judges two recorders; `first` is the earlier one.
+    /// Judges two recorders.
     fn verdict(&self, first: usize, second: usize) -> Verdict {
+        let (first, second) = (first.min(second), first.max(second));
         let (one, other, pair) =
             (&self.tracks[first], &self.tracks[second], &self.pairs[pair(first, second)]);
         let update = one.update().max(other.update());

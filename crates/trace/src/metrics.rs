@@ -8,7 +8,7 @@
 use crate::evidence;
 use crate::index::{quality_of, recorded_metrics};
 use crate::left_out::LeftOut;
-use crate::places::{Place, nodes_of};
+use crate::places::{Place, host_of, nodes_of};
 use crate::series::{Key, Series, quantity_of, scaled};
 use ampere_model::counted::{
     Counted, GRACE_SOCKET, Level, is_not_consumption, without_kind_of_reading, without_numbers,
@@ -49,7 +49,9 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub fn new(definitions: &Definitions, config: &Config) -> Metrics {
         let members: Vec<&MetricMember> = recorded_metrics(definitions).collect();
-        let parts = PartNames::new(&members, nodes_of(definitions));
+        let nodes = nodes_of(definitions);
+        let hosts: Vec<String> = nodes.iter().map(|node| host_of(node).to_owned()).collect();
+        let parts = PartNames::new(&members, nodes.into_iter().chain(hosts).collect());
         let (mut names, mut left_out) = match config.devices.is_empty() {
             true => wanted(&members, &parts),
             false => configured(&members, config),
@@ -234,7 +236,7 @@ const LIKWID_PARTS: [&str; 7] = ["PP0", "PP1", "DRAM", "Core", "L3", "PKG", "PLA
 /// Finds the part of the node that a metric counts, by its name and those of the other metrics.
 #[derive(Clone, Default)]
 struct PartNames {
-    /// The names of the nodes.
+    /// The names of the nodes, with and without their domains.
     nodes: BTreeSet<String>,
     /// Metrics of NVIDIA Grace's meters whose descriptions state what is counted.
     of_grace: BTreeSet<String>,

@@ -56,7 +56,7 @@ impl Nesting {
         (self.unmatched + self.unended > 0).then(|| {
             format!(
                 "{} leaves are of regions that were not open, and are left out; {} regions have no leave of their own, and \
-                 were ended by the leave of a region around them: enters or leaves are missing in the trace",
+                 ended with a region around them or the last event of their location: enters or leaves are missing in the trace",
                 self.unmatched, self.unended
             )
         })

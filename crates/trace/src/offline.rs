@@ -5,7 +5,9 @@ use crate::cpu_times::CpuTimes;
 use crate::devices::TraceDevices;
 use crate::index::{self, calls_attribute, correlation_attribute, missing_line};
 use crate::left_out::{self, Shown};
-use crate::locations::{LocationState, add_locations, add_regions, threads_without_frames};
+use crate::locations::{
+    LocationState, add_locations, add_regions, doubt_of_functions, threads_without_frames,
+};
 use crate::meters::{Freshness, Meter};
 use crate::metric_recorders::Recorders;
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
@@ -55,6 +57,8 @@ struct Feed<'a> {
     devices: TraceDevices<'a>,
     sensors: TraceSensors,
     cpu_times: CpuTimes,
+    /// Locations that are neither threads nor streams and have functions.
+    not_threads: BTreeSet<LocationRef>,
     sampled_events: SampledEvents,
     readings: Readings,
     /// The time of the latest sample so far.
@@ -531,6 +535,8 @@ impl EventHandler for Feed<'_> {
                 let is_mpi = self.is_mpi.get(region.0 as usize).copied().unwrap_or_default();
                 waiting.enter(index, time, region, is_mpi);
             }
+        } else {
+            self.not_threads.insert(location);
         }
         ControlFlow::Continue(())
     }
@@ -659,6 +665,7 @@ impl<'a> Feed<'a> {
             devices,
             sensors: TraceSensors::new(definitions),
             cpu_times,
+            not_threads: BTreeSet::new(),
             sampled_events: SampledEvents::new(definitions),
             readings: Readings { counts: HashMap::new(), wrong: known.wrong },
             latest_sample: 0,
@@ -685,8 +692,10 @@ impl<'a> Feed<'a> {
             is_revised |= !taken_back.is_empty();
             wrong.entry(number).or_default().extend(taken_back);
         }
+        let of_functions = doubt_of_functions(self.devices.definitions(), self.not_threads);
         let known = Known {
             ends: self.late_ends,
+            doubts: of_functions.into_iter().collect(),
             without_frames,
             is_undecided: self.devices.is_undecided,
             new_exceptions: self.devices.exceptions(&self.pipeline.attributor),

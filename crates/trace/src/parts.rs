@@ -135,11 +135,11 @@ pub(crate) fn relate(
     related
 }
 
-/// If more than this fraction of a power's readings is left out, its joules are in doubt.
+/// If more than this fraction of a power's readings, or of those that come out of order, is left out, the joules are in doubt.
 const MISREAD_RATIO_MAX: f64 = 0.01;
 
-/// Returns the reason if the readings of another tool's device do not show all of its energy: a power was not a number or could
-/// not be true, or the counter of a processor or of a node, which always use energy, does not change any more.
+/// Returns the reason if the readings of another tool's device do not show all of its energy: they came out of order, a power was
+/// not a number or could not be true, or the counter of a processor or of a node, which always use energy, does not change any more.
 fn doubt_of_readings(found: &Found, attributor: &Attributor) -> Option<String> {
     let number = found.number.filter(|number| !attributor.is_repeated(*number))?;
     let (device, text) = (&attributor.devices[number], found.text());
@@ -147,11 +147,18 @@ fn doubt_of_readings(found: &Found, attributor: &Attributor) -> Option<String> {
         return None;
     }
     let figures = device.counter_figures();
+    let all = figures.misreadings + figures.samples;
+    let is_much = |of: u64| of as f64 > MISREAD_RATIO_MAX * all as f64 && attributor.whole(number).is_none();
+    if is_much(figures.unordered) {
+        return Some(format!(
+            "{text}: {} of {all} readings come after one with a later time, and are left out: its joules may be wrong",
+            figures.unordered
+        ));
+    }
     if device.is_power() {
-        let (misread, all) = (figures.misreadings, figures.misreadings + figures.samples);
+        let misread = figures.misreadings;
         // A reading that is left out counts like the one before it.
-        let is_much = misread as f64 > MISREAD_RATIO_MAX * all as f64;
-        return (is_much && attributor.whole(number).is_none()).then(|| {
+        return is_much(misread).then(|| {
             format!(
                 "{text}: {misread} of {all} readings are negative, not numbers, or too high, and are left out: its joules may be wrong"
             )

@@ -40,18 +40,23 @@ pub(crate) fn node_of_tree(definitions: &Definitions, at: Option<SystemTreeNodeR
     node_place(definitions, &path).map_or_else(String::new, |place| node_name(definitions, &path[place..]))
 }
 
-/// Returns the name of the node at the start of a path to the root, with its path if another node has the same name.
+/// Returns the name of the node at the start of a path to the root, with its path if another node has the same name, and with a
+/// number if another one has the same path.
 fn node_name(definitions: &Definitions, path: &[&SystemTreeNode]) -> String {
-    let names =
-        |path: &[&SystemTreeNode]| path.iter().rev().map(|part| part.name.clone()).collect::<Vec<_>>();
-    let own = &path[0].name;
-    let is_another = |(at, node): (SystemTreeNodeRef, &SystemTreeNode)| {
-        node.name == *own && {
-            let other = path_of(definitions, Some(at));
-            node_place(definitions, &other) == Some(0) && names(&other) != names(path)
-        }
+    let names = |path: &[&SystemTreeNode]| -> Vec<String> {
+        path.iter().rev().map(|part| part.name.clone()).collect()
     };
-    if definitions.system_tree_nodes.iter().any(is_another) { names(path).join("/") } else { own.clone() }
+    let (own, own_names) = (path[0], names(path));
+    let named = definitions.system_tree_nodes.iter().filter(|(_, node)| node.name == own.name);
+    let all = named.map(|(at, _)| path_of(definitions, Some(at)));
+    let (same, others): (Vec<_>, Vec<_>) = all
+        .filter(|path| node_place(definitions, path) == Some(0))
+        .partition(|path| names(path) == own_names);
+    let name = if others.is_empty() { own.name.clone() } else { own_names.join("/") };
+    match same.iter().position(|path| std::ptr::eq(path[0], own)) {
+        Some(before) if same.len() > 1 => format!("{name} ({})", before + 1),
+        _ => name,
+    }
 }
 
 /// Returns the reason if it is unknown which parts of the system tree are the nodes, because processes are in several parts whose
@@ -380,16 +385,29 @@ impl Place {
     }
 }
 
-/// Returns the node whose name is a part of a metric's name, as in `taurus.taurusi4001.power`.
+/// Returns the node whose name is a part of a metric's name, as in `taurus.taurusi4001.power`. The metric may lack the node's
+/// domain.
 pub(crate) fn stated_node(definitions: &Definitions, metric: &str) -> Option<String> {
     let has = |name: &str| metric.split(['.', '/', ':', ' ']).any(|part| part == name);
-    let is_name = |name: &str| name.contains(char::is_alphabetic) && has(name);
-    let mut named = definitions.system_tree_nodes.iter().filter(|(_, part)| is_name(&part.name));
-    named.find_map(|(at, part)| {
-        let path = path_of(definitions, Some(at));
-        let is_node = node_place(definitions, &path) == Some(0) && node_name(definitions, &path) == part.name;
-        is_node.then(|| part.name.clone())
+    let named = |name_of: fn(&str) -> &str| {
+        let is_name = move |name: &str| name.contains(char::is_alphabetic) && has(name);
+        let parts = definitions.system_tree_nodes.iter();
+        parts.filter(move |(_, part)| is_name(name_of(&part.name))).filter_map(|(at, part)| {
+            let path = path_of(definitions, Some(at));
+            let is_node =
+                node_place(definitions, &path) == Some(0) && node_name(definitions, &path) == part.name;
+            is_node.then(|| part.name.clone())
+        })
+    };
+    named(|name| name).next().or_else(|| {
+        let mut hosts = named(host_of);
+        hosts.next().filter(|_| hosts.next().is_none())
     })
+}
+
+/// Returns the name of a node without its domain.
+pub(crate) fn host_of(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(host, _)| host)
 }
 
 /// Returns a label such as `package 1`.

@@ -111,10 +111,13 @@ mod tests {
     fn definitions(nodes: &[(&str, u64)]) -> Definitions {
         let mut all = Definitions::default();
         for (number, (name, events)) in nodes.iter().enumerate() {
-            let node = all.system_tree_nodes.push(SystemTreeNode {
-                name: (*name).to_owned(),
-                class_name: "node".to_owned(),
-                ..SystemTreeNode::default()
+            let known = all.system_tree_nodes.iter().find(|(_, node)| node.name == *name).map(|(at, _)| at);
+            let node = known.unwrap_or_else(|| {
+                all.system_tree_nodes.push(SystemTreeNode {
+                    name: (*name).to_owned(),
+                    class_name: "node".to_owned(),
+                    ..SystemTreeNode::default()
+                })
             });
             let group = all.location_groups.push(LocationGroup {
                 kind: LocationGroupType::Process,

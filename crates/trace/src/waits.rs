@@ -17,12 +17,14 @@ use std::collections::HashMap;
 use std::path::Path;
 
 /// Returns the processes in each communicator of MPI, except communicators with unknown members; `None` for those of a single
-/// process.
+/// process. Some writers do not state the paradigm.
 pub(crate) fn members_of(
     definitions: &Definitions,
 ) -> impl Iterator<Item = (u32, Option<Vec<LocationGroupRef>>)> {
     definitions.comms.iter().filter_map(|(reference, comm)| {
-        let group = definitions.groups.get(comm.group).filter(|group| group.paradigm == ParadigmType::Mpi)?;
+        let may_be_mpi =
+            |paradigm| [ParadigmType::Mpi, ParadigmType::Unknown, ParadigmType::None].contains(&paradigm);
+        let group = definitions.groups.get(comm.group).filter(|group| may_be_mpi(group.paradigm))?;
         if group.kind == GroupType::CommSelf {
             return Some((reference.0, None));
         }
@@ -171,5 +173,27 @@ fn kind_of(operation: CollectiveOp) -> CollectiveKind {
         CollectiveOp::Bcast | CollectiveOp::Scatter | CollectiveOp::Scatterv => CollectiveKind::OneToAll,
         CollectiveOp::Gather | CollectiveOp::Gatherv | CollectiveOp::Reduce => CollectiveKind::AllToOne,
         _ => CollectiveKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use otf2::{Comm, Group, Location, LocationGroup};
+
+    #[test]
+    fn communicators_may_lack_a_paradigm() {
+        use ParadigmType::{Mpi, None, OpenMp, Unknown};
+        for (paradigm, expected) in [(Mpi, 1), (None, 1), (Unknown, 1), (OpenMp, 0)] {
+            let mut definitions = Definitions::default();
+            let process = definitions.location_groups.push(LocationGroup::default());
+            let location = Location { group: Some(process), ..Location::default() };
+            definitions.locations.insert(LocationRef(0), location);
+            let members = vec![0];
+            let kind = GroupType::CommLocations;
+            let group = definitions.groups.push(Group { kind, paradigm, members, ..Group::default() });
+            definitions.comms.push(Comm { name: "all".to_owned(), group, parent: Option::None, flags: 0 });
+            assert_eq!(members_of(&definitions).count(), expected, "{paradigm:?}");
+        }
     }
 }

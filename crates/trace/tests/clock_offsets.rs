@@ -28,25 +28,61 @@ fn ranks(definitions: &mut Definitions) -> Vec<LocationRef> {
         .collect()
 }
 
-/// The writer puts no offsets into an archive with events, so they are written to a second archive and its file is moved here.
-fn put_offsets(
-    place: &Path,
+/// Adds clock offsets to an archive. The writer puts none into an archive with events, so they are written to a second archive
+/// and its file is moved here.
+fn add_offsets(
+    archive: &Path,
     definitions: &Definitions,
     (location, events): (LocationRef, u64),
-    offsets: LocalDefinitions,
+    offsets: &[(u64, i64)],
 ) {
-    let other = place.join("other");
+    let other = archive.join("other");
     std::fs::create_dir(&other).unwrap();
-    let archive = ArchiveWriter::create(&other).unwrap();
-    archive.define(location, events, offsets).unwrap();
-    archive.finish(definitions).unwrap();
-    let file = format!("traces/{location}.def");
-    std::fs::rename(other.join(&file), place.join(&file)).unwrap();
+    let writer = ArchiveWriter::create(&other).unwrap();
+    let clock_offsets = offsets.to_vec();
+    writer.define(location, events, LocalDefinitions { clock_offsets, ..Default::default() }).unwrap();
+    writer.finish(definitions).unwrap();
+    let file = format!("traces/{}.def", location.0);
+    std::fs::rename(other.join(&file), archive.join(&file)).unwrap();
 }
 
-fn attribute(place: &Path) -> Attributed {
-    let trace = place.join("traces.otf2");
+fn attribute(archive: &Path) -> Attributed {
+    let trace = archive.join("traces.otf2");
     ampere_trace::offline::attribute(&trace, &Config::default(), None, &mut |_, _| {}).unwrap()
+}
+
+/// One reading has a time after the end of the run.
+#[test]
+fn readings_that_come_after_one_of_a_later_time_make_a_run_incomplete() {
+    for (name, unit) in [("node energy", "J"), ("node power", "W")] {
+        let mut definitions = Definitions::default();
+        definitions.clock = ClockProperties { timer_resolution: 100, ..definitions.clock };
+        let ranks = ranks(&mut definitions);
+        let member = definitions.metric_members.push(MetricMember {
+            name: name.into(),
+            unit: unit.into(),
+            value_type: MetricValueType::U64,
+            ..Default::default()
+        });
+        let class = definitions.add_metric_class(MetricClass { members: vec![member], ..Default::default() });
+        let work = definitions.regions.push(Region { name: "work".into(), ..Region::default() });
+        let place = tempfile::tempdir().unwrap();
+        let archive = ArchiveWriter::create(place.path()).unwrap();
+        let mut events = archive.event_writer(ranks[0]).unwrap();
+        events.enter(0, work).unwrap();
+        events.leave(400, work).unwrap();
+        events.close().unwrap();
+        let mut events = archive.event_writer(ranks[1]).unwrap();
+        (0..=400).for_each(|at| events.metric_u64(at, class, at).unwrap());
+        events.close().unwrap();
+        archive.event_writer(ranks[2]).unwrap().close().unwrap();
+        archive.finish(&definitions).unwrap();
+        let offsets = [(0, 0), (199, 0), (200, 10_000), (201, 0), (400, 0)];
+        add_offsets(place.path(), &definitions, (ranks[1], 401), &offsets);
+        let run = attribute(place.path()).summary.run;
+        let reason = "200 of 401 readings come after one with a later time";
+        assert!(run.missing.iter().any(|of| of.contains(reason)), "{:?}", run.missing);
+    }
 }
 
 #[test]
@@ -74,8 +110,7 @@ fn a_time_that_offsets_move_before_the_start_is_the_start() {
         events.close().unwrap();
     }
     archive.finish(&definitions).unwrap();
-    let offsets = LocalDefinitions { clock_offsets: vec![(0, -3), (20_000, -3)], ..Default::default() };
-    put_offsets(place.path(), &definitions, (ranks[2], 2), offsets);
+    add_offsets(place.path(), &definitions, (ranks[2], 2), &[(0, -3), (20_000, -3)]);
     let attributed = attribute(place.path());
     let view = &attributed.summary.devices[0].views[0];
     assert!((view.attributed_joules - 1000.0).abs() < 1e-9, "{view:?}");
@@ -112,12 +147,8 @@ fn no_joule_is_charged_twice_if_time_decreases() {
     // By the offsets of the location, these events are at 0, 80, 6, 7, 85 and 97.
     let leaves = [(1007, solve), (1085, solve), (1097, program)];
     write(2, &[(0, program), (80, solve), (1006, solve)], &leaves);
-    let offsets = LocalDefinitions {
-        clock_offsets: vec![(0, 0), (500, 0), (501, -1000), (2000, -1000)],
-        ..Default::default()
-    };
     archive.finish(&definitions).unwrap();
-    put_offsets(place.path(), &definitions, (ranks[2], 6), offsets);
+    add_offsets(place.path(), &definitions, (ranks[2], 6), &[(0, 0), (500, 0), (501, -1000), (2000, -1000)]);
     let attributed = attribute(place.path());
     let view = &attributed.summary.devices[0].views[0];
     assert!((view.attributed_joules - 9.0).abs() < 1e-9, "{view:?}");

@@ -50,7 +50,7 @@ impl Trace {
         })
     }
 
-    /// Adds a location. Those whose name is `worker` run `work`.
+    /// Adds a location. Those whose name is `worker` run `work`. One that is `killed` has no events after 2 s.
     fn location(&mut self, kind: LocationType, name: &str, group: LocationGroupRef) -> LocationRef {
         let number = LocationRef(self.definitions.locations.last().map_or(0, |last| last.0 + 1));
         let location = Location { name: name.into(), kind, group: Some(group), ..Location::default() };
@@ -87,7 +87,11 @@ impl Trace {
     }
 
     fn record(&mut self, location: LocationRef, metric: impl Into<MetricRef>, value: At) {
-        let values = (0..=READINGS).map(value).collect();
+        self.record_until(READINGS, location, metric, value);
+    }
+
+    fn record_until(&mut self, last: u64, location: LocationRef, metric: impl Into<MetricRef>, value: At) {
+        let values = (0..=last).map(value).collect();
         self.samples.entry(location.0).or_default().push((metric.into(), values));
     }
 
@@ -97,15 +101,19 @@ impl Trace {
         let archive = ArchiveWriter::create(place.path()).unwrap();
         for (reference, location) in self.definitions.locations.iter() {
             let mut events = archive.event_writer(reference).unwrap();
-            let works = location.name == "worker";
-            if works {
+            let (works, is_killed) = (location.name == "worker", location.name == "killed");
+            if works || is_killed {
                 events.enter(0, self.work).unwrap();
+            }
+            if is_killed {
+                events.enter(2 * SECOND, self.work).unwrap();
+                events.leave(2 * SECOND, self.work).unwrap();
             }
             let samples = self.samples.get(&reference.0).map_or(&[][..], Vec::as_slice);
             for at in 0..=READINGS {
                 for (metric, values) in samples {
-                    let value = MetricValue::F64(values[at as usize]);
-                    events.metric(at * SECOND / 100, *metric, &[value]).unwrap();
+                    let value = values.get(at as usize).map(|value| [MetricValue::F64(*value)]);
+                    value.map(|value| events.metric(at * SECOND / 100, *metric, &value).unwrap());
                 }
             }
             if works {
@@ -174,6 +182,15 @@ fn assert_complete(summary: &Summary) {
 fn assert_incomplete(summary: &Summary, words: &str) {
     assert!(!summary.run.complete, "{:?}", summary.run.notes);
     assert!(summary.run.missing.iter().any(|note| note.contains(words)), "{:?}", summary.run.missing);
+}
+
+/// Returns the joules of the devices of each node that functions have.
+fn attributed(summary: &Summary) -> BTreeMap<&str, f64> {
+    let mut joules = BTreeMap::new();
+    for of in &summary.devices {
+        *joules.entry(of.node.as_str()).or_default() += of.views[0].attributed_joules;
+    }
+    joules
 }
 
 /// Returns the kind and the joules of each device, by the counter's name.
@@ -583,4 +600,135 @@ fn crays_counters_whose_freshness_stands_still_make_a_run_incomplete() {
     let summary = of_node(&[(names[0], "#", &|_| 500.0), (names[1], "#", &stuck)]);
     assert_joules_are(&summary, 2000.0);
     assert_incomplete(&summary, "Cray's counters on a were not updated for 2.00 s");
+}
+
+/// The first process reads the counter that both read for a second only.
+#[test]
+fn a_counter_has_the_readings_that_cover_the_longest_time() {
+    let mut trace = Trace::new();
+    let node = trace.part("node", "a", None);
+    let class = trace.class("package energy", "mJ", "");
+    for (rank, last) in [(0, READINGS / 4), (1, READINGS)] {
+        let reader = trace.rank(rank, node);
+        trace.record_until(last, reader, class, &varying(100));
+    }
+    let summary = trace.attribute();
+    assert_eq!(summary.devices.len(), 1, "{:?}", summary.run.notes);
+    assert_joules_are(&summary, 400.0 + MORE);
+    assert_complete(&summary);
+}
+
+#[test]
+fn functions_that_are_never_left_make_a_run_incomplete() {
+    for name in ["worker", "killed"] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        let reader = trace.rank(0, node);
+        let group = trace.group("MPI Rank 1", node);
+        trace.location(LocationType::CpuThread, name, group);
+        let class = trace.class("node energy", "J", "");
+        trace.record(reader, class, &counter(100.0));
+        let summary = trace.attribute();
+        assert_joules_are(&summary, 400.0);
+        match name {
+            "worker" => assert_complete(&summary),
+            _ => assert_incomplete(&summary, "1 regions have no leave of their own"),
+        }
+    }
+}
+
+#[test]
+fn functions_are_those_of_threads_also_without_a_type_and_are_named_if_they_are_left_out() {
+    for (kind, works) in [(LocationType::Unknown, true), (LocationType::Metric, false)] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        let group = trace.group("MPI Rank 0", node);
+        trace.location(kind, "worker", group);
+        let reader = trace.location(LocationType::Metric, "reader", group);
+        let class = trace.class("node energy", "J", "");
+        trace.record(reader, class, &counter(100.0));
+        let summary = trace.attribute();
+        assert_joules_are(&summary, 400.0);
+        match works {
+            true => assert!((attributed(&summary)["a"] - 400.0).abs() < 1e-6),
+            false => assert_incomplete(&summary, "a type that only has metrics: worker"),
+        }
+    }
+}
+
+/// Nodes in two containers may have one name, and the same place in the tree.
+#[test]
+fn nodes_of_the_same_name_and_path_are_several() {
+    for has_root in [false, true] {
+        let mut trace = Trace::new();
+        let root = has_root.then(|| trace.part("machine", "cluster", None));
+        let class = trace.class("node energy", "J", "");
+        for rank in 0..2 {
+            let node = trace.part("node", "localhost", root);
+            let reader = trace.rank(rank, node);
+            trace.record(reader, class, &counter(100.0 + 200.0 * f64::from(rank)));
+        }
+        let summary = trace.attribute();
+        assert_eq!(summary.run.nodes, ["localhost (1)", "localhost (2)"]);
+        assert_joules_are(&summary, 1600.0);
+        let joules = attributed(&summary);
+        assert_eq!(joules.values().map(|joules| joules.round()).collect::<Vec<_>>(), [400.0, 1200.0]);
+        assert_complete(&summary);
+    }
+}
+
+/// The metrics have the names of hosts, the system tree those with their domain.
+#[test]
+fn a_metric_of_a_node_need_not_have_its_domain() {
+    let mut trace = Trace::new();
+    let reader = (0..2).map(|rank| {
+        let node = trace.part("node", &format!("gpu0{rank}.hpc.de"), None);
+        trace.rank(rank, node)
+    });
+    let reader = reader.last().unwrap();
+    for node in 0..2 {
+        let class = trace.class(&format!("hpc.gpu0{node}.power"), "W", "");
+        trace.record(reader, class, &move |_| 100.0 + 100.0 * f64::from(node));
+    }
+    let summary = trace.attribute();
+    assert_joules_are(&summary, 1200.0);
+    let joules = attributed(&summary);
+    assert_eq!(joules.into_iter().collect::<Vec<_>>(), [("gpu00.hpc.de", 400.0), ("gpu01.hpc.de", 800.0)]);
+    assert!(summary.devices.iter().all(|device| device.kind != "gpu"), "{:?}", devices(&summary));
+    assert_complete(&summary);
+}
+
+/// The scope of a GPU's counter is a context or a stream on it, or the stream has recorded it.
+#[test]
+fn kernels_have_the_joules_of_the_counter_whose_scope_is_their_context() {
+    for way in [Some(MetricScope::LocationGroup), Some(MetricScope::Location), None] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        let reader = trace.rank(0, node);
+        let class = trace.class("gpu energy", "J", "");
+        for gpu in 0..2 {
+            let context = trace.definitions.location_groups.push(LocationGroup {
+                name: format!("CUDA Context {gpu}"),
+                kind: LocationGroupType::Accelerator,
+                system_tree_parent: Some(node),
+                creating_location_group: Some(LocationGroupRef(0)),
+                ..LocationGroup::default()
+            });
+            let stream = trace.location(LocationType::AcceleratorStream, "worker", context);
+            let instance = way.map(|scope| {
+                let scope_number = if scope == MetricScope::Location { stream.0 } else { context.0.into() };
+                let instance = MetricInstance { class, recorder: reader, scope, scope_number };
+                trace.definitions.add_metric_instance(instance)
+            });
+            let recorder = if way.is_some() { reader } else { stream };
+            trace.record(recorder, MetricRef { class, instance }, &counter(100.0 + 100.0 * f64::from(gpu)));
+        }
+        let summary = trace.attribute();
+        assert_joules_are(&summary, 1200.0);
+        let kernels =
+            summary.devices.iter().flat_map(|device| &device.views).filter(|of| of.view == "kernels");
+        let joules: Vec<f64> = kernels.map(|view| view.attributed_joules.round()).collect();
+        assert_eq!(joules, [400.0, 800.0], "{way:?}");
+        assert_complete(&summary);
+    }
 }

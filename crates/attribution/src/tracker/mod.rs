@@ -10,7 +10,7 @@
 //! - A rise is emitted when the next reading is not below it. If a later reading is below it, the rise is taken back: nothing
 //!   more is emitted until the counter has reached the counted value again.
 //! - A track that never rises counts nothing.
-//! - A track that starts at 0, or with all bits set, starts with its second value if the step to it is several times larger, and
+//! - A track that starts near 0, or with all bits set, starts with its second value if the step to it is several times larger, and
 //!   faster, than all steps that follow: such a first reading was not a value of this counter.
 //!
 //! ```text
@@ -205,9 +205,14 @@ impl ReadingTracker {
         };
         let main = self.main.as_ref().filter(may_resume);
         let main = main.and_then(|track| Some((track.number, TrackId::Main, follow(track)?)));
-        // A track that has only a suspicious value does not get a reading that can also follow the main track.
+        // A reading that can also follow the main track does not go to a track that has only a suspicious value or one below
+        // the main track: such a single value was a misreading.
+        let is_below = |track: &Track| {
+            self.main.as_ref().is_some_and(|main| track.last.value.units_to(main.last.value) > 0.0)
+        };
         let others = self.others.iter().enumerate().filter(|(_, track)| {
-            let has_no_value = track.is_suspicious && track.rises == 0 && track.last.value != reading.value;
+            let may_be_wrong = track.is_suspicious || is_below(track);
+            let has_no_value = may_be_wrong && track.rises == 0 && track.last.value != reading.value;
             main.is_none() || !has_no_value
         });
         let others =

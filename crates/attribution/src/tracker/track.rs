@@ -5,6 +5,8 @@ use ampere_model::Timestamp;
 
 /// After this many readings of a track, only the first and the last of several waiting readings with the same value are kept.
 const STILLS_KEPT: u64 = 1000;
+/// A first value is near 0 if the second one is at least this many times larger.
+const NEAR_ZERO_RATIO: f64 = 100.0;
 /// A first step that is more than this many times the largest of those that follow may come from a wrong value. The first step of
 /// a real counter can be the largest, too, but hardly by so much.
 const UNUSUAL_STEP: f64 = 4.0;
@@ -34,7 +36,7 @@ pub(super) struct Track {
     /// The time when the value last changed.
     pub changed: Timestamp,
     pub rises: u32,
-    /// For a track that starts with a suspicious value: its first step, and the largest of those that follow.
+    /// For a track that starts with a suspicious value, or near 0: its first step, and the largest of those that follow.
     first_step: Option<(Step, Step)>,
     pub is_suspicious: bool,
     pub readings: u64,
@@ -80,7 +82,8 @@ impl Track {
             let since = reading.time - self.changed;
             update = Some(since).filter(|_| !std::mem::take(&mut self.is_interrupted));
             self.changed = reading.time;
-            if self.is_suspicious {
+            let is_from_zero = self.last.value.as_f64() * NEAR_ZERO_RATIO <= reading.value.as_f64();
+            if self.is_suspicious || self.first_step.is_some() || (self.rises == 1 && is_from_zero) {
                 let ticks = reading.time.saturating_sub(self.last.time).max(1);
                 let step = Step { units: step, units_per_tick: step / ticks as f64 };
                 let with_first = |(first, largest): (Step, Step)| (first, largest.max(step));

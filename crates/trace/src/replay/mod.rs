@@ -11,7 +11,7 @@ pub use play::{InvalidSpeed, Player, Speed};
 
 use crate::devices::TraceDevices;
 use crate::index::CPU_TIME;
-use crate::locations::threads_without_frames;
+use crate::locations::{doubt_of_functions, threads_without_frames};
 use crate::meters::{doubts_of_shared, notes_of_shared};
 use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
@@ -610,13 +610,20 @@ impl<'a> Survey<'a> {
         let Related { notes, doubts, .. } = self.relate();
         let of = |_: &Attributor, device: usize| self.joules.get(device).copied().unwrap_or(0.0);
         let counted = mean_watts(&self.attributor, &of);
-        let missing = left_out::missing(self.devices.definitions(), &self.devices.shown, &counted);
+        let definitions = self.devices.definitions();
+        let missing = left_out::missing(definitions, &self.devices.shown, &counted);
         let counted = counted.into_iter().map(|(node, _)| node).collect();
-        let of_nodes = doubt_of_nodes(self.devices.definitions());
-        let of_nodes = of_nodes.into_iter().chain(doubt_of_uncounted(self.devices.definitions(), &counted));
+        let of_nodes = doubt_of_nodes(definitions).into_iter();
+        let of_nodes = of_nodes.chain(doubt_of_uncounted(definitions, &counted));
         let of_meters = self.devices.freshness.doubts(self.attributor.ticks_per_second);
         let of_meters = of_meters.chain(doubts_of_shared(&self.devices.meters()));
-        let doubts = notes.into_iter().chain(doubts).chain(of_nodes).chain(of_meters);
+        let kind_of = |at: LocationRef| definitions.locations.get(at).map(|location| location.kind);
+        let is_thread = |at: LocationRef| {
+            [LocationType::CpuThread, LocationType::AcceleratorStream].map(Some).contains(&kind_of(at))
+        };
+        let not_threads: BTreeSet<_> = self.ran.keys().copied().filter(|at| !is_thread(*at)).collect();
+        let of_functions = doubt_of_functions(definitions, not_threads);
+        let doubts = notes.into_iter().chain(doubts).chain(of_nodes).chain(of_meters).chain(of_functions);
         doubts.chain(left_out::doubt(&missing)).collect()
     }
 
