@@ -10,8 +10,8 @@
 //! | is not open, and is entered at the same time | the enter and the leave of a call that took no time |
 //! | is not open | nothing |
 //!
-//! If many regions continue in this way, the leaves of some are probably missing. Beyond [`CONTINUED_MAX`] the oldest of them end,
-//! because each further leave would leave all of them and enter them again, as a new call path.
+//! If many regions continue in this way, the leaves of some are probably missing. Beyond [`CONTINUED_MAX`] the oldest of them
+//! end, because each further leave would leave all of them and enter them again, as a new call path.
 //!
 //! A leave of a region other than the innermost one is held until the other events of its time are known, because they may
 //! resolve it. A leave of the undefined region ends the innermost one.

@@ -301,7 +301,8 @@ impl Trace {
     }
 }
 
-/// Returns the anchor file to which a link refers, if the other files of the trace are next to that file and not next to the link.
+/// Returns the anchor file to which a link refers, if the other files of the trace are next to that file, and not next to the
+/// link.
 fn target_of_link(path: &Path) -> Option<PathBuf> {
     let has_definitions = |anchor: &Path| anchor.with_extension("def").exists();
     let target = fs::canonicalize(path).ok().filter(|_| !has_definitions(path))?;
