@@ -134,6 +134,24 @@ fn an_interrupt_from_the_terminal_ends_the_command_and_not_the_collector() {
     }
 }
 
+/// A shell does so only if the command has died of the signal.
+#[test]
+fn an_interrupt_ends_the_script_that_started_the_run() {
+    if interrupts_are_ignored() {
+        return println!("skipped: interrupts are ignored");
+    }
+    let place = Place::new();
+    let ampere = place.ampere_run("out", [program(&place)]);
+    let mut script = place.command("bash");
+    script.args(["-c", "\"$@\"; echo went on", "bash"]).arg(ampere.get_program()).args(ampere.get_args());
+    let running = start(&mut script);
+    until("the program has made some calls", || place.path("ready").exists());
+    running.signal_group(Signal::INT);
+    let done = running.wait();
+    assert_eq!((done.code, done.stdout.as_str()), (130, ""), "{done:#?}");
+    check_results(&place, false);
+}
+
 #[test]
 fn if_ampere_run_itself_is_killed_the_command_continues_and_its_results_are_written() {
     let place = Place::new();

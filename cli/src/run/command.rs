@@ -9,7 +9,7 @@ use ampere_model::ENV_CUDA_INJECTION;
 use ampere_model::filter::ENV_FILTER;
 use anyhow::Context;
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{DumpableBehavior, Pid, set_dumpable_behavior};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -253,7 +253,14 @@ pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
-pub fn code_of(status: ExitStatus) -> ExitCode {
+/// If a signal ended the command, ends this process by the same signal, because a shell ends its script at Ctrl-C only then.
+/// Otherwise returns the command's exit status.
+pub fn end_as(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal() {
+        // A core file is of the command, and not of this process.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        ampere_inherited::take_default_action(signal);
+    }
     ExitCode::from(shell_status(status) as u8)
 }
 

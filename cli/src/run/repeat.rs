@@ -2,7 +2,7 @@
 //! joules is known well enough. Each run is an `ampere run` of its own, so it behaves like one that was typed.
 
 use super::RunArguments;
-use super::command::{code_of, spawn, wait_for};
+use super::command::{end_as, spawn, wait_for};
 use super::signals::{Listener, Witness};
 use crate::collector::run_name;
 use crate::percent::Percent;
@@ -36,7 +36,7 @@ pub fn series(arguments: &RunArguments, most: u32) -> anyhow::Result<ExitCode> {
         let status = run_once(arguments, &directory, asked)?;
         if !status.success() {
             say!("ampere: run {number} of {most} ended with a bad status: the series stops here");
-            return Ok(code_of(status));
+            return Ok(end_as(status));
         }
         let summary = match summary_of(&directory, &mut |_, _| {}) {
             Ok(summary) => summary,

@@ -5,12 +5,13 @@
 //! next to the command that only reports which signals it receives. If the witness has received a signal, so has the command. A
 //! signal that only this process receives is passed on.
 
+use super::command::{end_as, shell_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
@@ -206,7 +207,7 @@ fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
 /// Handles signals while the results are written after the command's end, because that may take long if a file system hangs.
 /// The first one that asks this process to end prints a line, and the second one ends this process. The collector continues on
 /// its own.
-pub fn stop_waiting_when_asked(output: &Path, status: i32) {
+pub fn stop_waiting_when_asked(output: &Path, status: ExitStatus) {
     let output = output.to_owned();
     let listen = move || {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
@@ -222,7 +223,8 @@ pub fn stop_waiting_when_asked(output: &Path, status: i32) {
                 }
                 if std::mem::replace(&mut asked, true) {
                     say!("ampere: the collector is still writing to {shown}");
-                    std::process::exit(status);
+                    end_as(status);
+                    std::process::exit(shell_status(status));
                 }
                 say!("ampere: the command has ended, and its results are being written to {shown}: interrupt again to stop waiting");
             }

@@ -46,6 +46,24 @@ pub fn wait_for_children() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
+/// Does to this process what a signal does by default: it ends or stops the process. Returns once the process is continued, or
+/// at once if the kernel ignores the signal, as it does for the first process of a container.
+pub fn take_default_action(signal: c_int) {
+    // SAFETY: zeros are valid values, the default is valid for each signal, and what was there before is put back.
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        let (mut before, mut only) = (default, std::mem::zeroed());
+        libc::sigemptyset(&mut only);
+        libc::sigaddset(&mut only, signal);
+        let is_changed = libc::sigaction(signal, &default, &mut before) == 0;
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &only, std::ptr::null_mut());
+        if is_changed {
+            libc::sigaction(signal, &before, std::ptr::null_mut());
+        }
+    }
+}
+
 unsafe extern "C" {
     static mut environ: *const *const c_char;
 }
