@@ -1,7 +1,7 @@
 //! Signals to `ampere run` and its command: the command's exit status is kept, and what was measured is written.
 
 use ampere_tests::jobs::{Place, Running, ignored_signals, run, start, until};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -36,6 +36,14 @@ fn under_way(place: &Place, program: &Path, arguments: &[&str]) -> Running {
     running
 }
 
+/// Returns the process of the program.
+fn waits(place: &Place) -> Pid {
+    let name = place.path("waits");
+    let is_it = |(_, command): &(u32, String)| command.starts_with(name.to_str().expect("UTF-8"));
+    let (pid, _) = place.processes().into_iter().find(is_it).expect("it runs");
+    Pid::from_raw(pid as i32).expect("a pid")
+}
+
 /// Checks the results. `complete`: the process could end its measurement.
 #[track_caller]
 fn check_results(place: &Place, complete: bool) {
@@ -56,11 +64,7 @@ fn a_command_that_a_signal_kills_has_the_exit_status_128_plus_its_number() {
     for signal in [Signal::KILL, Signal::SEGV] {
         let place = Place::new();
         let running = under_way(&place, &program(&place), &[]);
-        let waits = place
-            .processes()
-            .into_iter()
-            .find(|(_, command)| command.starts_with(place.path("waits").to_str().expect("UTF-8")));
-        let pid = rustix::process::Pid::from_raw(waits.expect("it runs").0 as i32).expect("a pid");
+        let pid = waits(&place);
         rustix::process::kill_process(pid, signal).expect("a signal");
         let done = running.wait();
         assert_eq!(done.code, 128 + signal.as_raw(), "{done:#?}");
@@ -80,6 +84,50 @@ fn sigterm_is_passed_to_the_command_and_its_results_are_written() {
     assert_eq!(done.code, 128 + 15, "{done:#?}");
     done.said_nothing();
     check_results(&place, false);
+}
+
+/// Returns the state of a process, such as `T` if it is stopped.
+fn state(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+#[test]
+fn a_run_is_stopped_and_continued_with_its_command() {
+    let place = Place::new();
+    let running = under_way(&place, &program(&place), &["handles"]);
+    let ampere = running.pid().as_raw_nonzero().get();
+    let waits = waits(&place).as_raw_nonzero().get();
+    let are_stopped = || [ampere, waits].map(|pid| state(pid) == Some('T'));
+    running.signal(Signal::TSTP);
+    until("both are stopped", || are_stopped() == [true, true]);
+    running.signal(Signal::CONT);
+    until("both run again", || are_stopped() == [false, false]);
+    running.signal_group(Signal::TSTP);
+    until("both are stopped again", || are_stopped() == [true, true]);
+    running.signal_group(Signal::CONT);
+    until("both run once more", || are_stopped() == [false, false]);
+    running.signal(Signal::TERM);
+    let done = running.wait();
+    assert_eq!((done.code, done.stdout.as_str()), (9, "ended in order\n"), "{done:#?}");
+    check_results(&place, true);
+}
+
+/// A tool that holds and releases the command does not know of `ampere run`.
+#[test]
+fn a_run_goes_on_while_its_command_is_held_by_sigstop() {
+    let place = Place::new();
+    let running = under_way(&place, &program(&place), &["handles"]);
+    let command = waits(&place);
+    let stopped = || state(command.as_raw_nonzero().get()) == Some('T');
+    rustix::process::kill_process(command, Signal::STOP).expect("a signal");
+    until("the command is stopped", stopped);
+    rustix::process::kill_process(command, Signal::CONT).expect("a signal");
+    until("it runs again", || !stopped());
+    rustix::process::kill_process(command, Signal::TERM).expect("a signal");
+    let done = running.wait();
+    assert_eq!(done.code, 9, "{done:#?}");
+    check_results(&place, true);
 }
 
 #[test]
@@ -158,12 +206,7 @@ fn if_ampere_run_itself_is_killed_the_command_continues_and_its_results_are_writ
     let mut running = under_way(&place, &program(&place), &["handles"]);
     running.signal(Signal::KILL);
     until("`ampere run` is dead", || running.has_ended());
-    let name = place.path("waits");
-    let waits =
-        place.processes().into_iter().find(|(_, command)| command.starts_with(name.to_str().expect("UTF-8")));
-    let pid =
-        rustix::process::Pid::from_raw(waits.expect("the command is still running").0 as i32).expect("a pid");
-    rustix::process::kill_process(pid, Signal::TERM).expect("a signal");
+    rustix::process::kill_process(waits(&place), Signal::TERM).expect("a signal");
     let done = running.wait();
     assert_eq!((done.code, done.stdout.as_str()), (128 + 9, "ended in order\n"), "{done:#?}");
     check_results(&place, true);

@@ -283,7 +283,8 @@ fn measure(
         end.get_or_init(|| end_of(&ended, &copying)).save(session.directory());
         collector.close();
     };
-    let status = command::wait_for(child, listener, witness, &|| collector.request_write(), &at_end)?;
+    let status =
+        command::wait_for(child, listener, witness, live.as_ref(), &|| collector.request_write(), &at_end)?;
     if let Some(live) = live {
         live.stop();
     }
@@ -368,7 +369,7 @@ fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow:
     let listener = Listener::start();
     let child = command::spawn(&command::unchanged(arguments), |_| {});
     let child = child.map_err(|error| CannotRun::refused(&arguments.command[0], &error))?;
-    Ok(command::end_as(command::wait_for(child, listener, witness, &|| {}, &|_| {})?))
+    Ok(command::end_as(command::wait_for(child, listener, witness, None, &|| {}, &|_| {})?))
 }
 
 /// Before the job starts, refuses a mistake in the variables of counter sources. A collector that a job under Score-P starts

@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot::Receiver;
 
 /// Signals that users and batch systems send to programs.
-const SIGNALS: [Signal; 8] = [
+const SIGNALS: [Signal; 10] = [
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
@@ -29,11 +29,13 @@ const SIGNALS: [Signal; 8] = [
     Signal::USR1,
     Signal::USR2,
     Signal::XCPU,
+    Signal::TSTP,
+    Signal::CONT,
 ];
 /// Signals that ask a program to end. Flux sends SIGALRM when a job's time has ended.
 const ORDERS_TO_END: [Signal; 5] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::ALARM];
 /// Signals that a terminal sends to the whole process group. Without a witness they are not passed on.
-const TERMINAL_SIGNALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
+const TERMINAL_SIGNALS: [Signal; 3] = [Signal::INT, Signal::QUIT, Signal::TSTP];
 /// The longest time between the arrivals of the same signal at this process and at the witness.
 const TOGETHER: Duration = Duration::from_millis(100);
 
@@ -49,6 +51,8 @@ enum News {
     Past(usize),
     /// The witness process has ended.
     Gone,
+    /// The command has been stopped.
+    Stopped,
 }
 
 /// The witness process. Dropping it ends the process.
@@ -124,9 +128,23 @@ impl Listener {
         Some(Listener { runtime, news, all })
     }
 
-    /// Passes signals on to the command until it has ended. `at_order` is called when a signal asks the command to end.
-    pub fn pass_on(self, to: Pid, witness: Option<&mut Witness>, at_order: &dyn Fn(), ended: Receiver<()>) {
-        self.runtime.block_on(pass_on(to, witness, at_order, ended, self.news, self.all));
+    /// Returns a function that reports that the command has been stopped.
+    pub fn report_stop(&self) -> impl Fn() + Send + use<> {
+        let news = self.news.clone();
+        move || _ = news.send(News::Stopped)
+    }
+
+    /// Passes signals on to the command until it has ended. `at_order` is called when a signal asks the command to end, and `stop`
+    /// after the command has been stopped.
+    pub fn pass_on(
+        self,
+        to: Pid,
+        witness: Option<&mut Witness>,
+        at_order: &dyn Fn(),
+        stop: &dyn Fn(),
+        ended: Receiver<()>,
+    ) {
+        self.runtime.block_on(pass_on(to, witness, at_order, stop, ended, self.news, self.all));
     }
 }
 
@@ -134,6 +152,7 @@ async fn pass_on(
     to: Pid,
     witness: Option<&mut Witness>,
     at_order: &dyn Fn(),
+    stop: &dyn Fn(),
     mut ended: Receiver<()>,
     news: UnboundedSender<News>,
     mut all: UnboundedReceiver<News>,
@@ -141,7 +160,13 @@ async fn pass_on(
     let mut has_witness = witness.is_some_and(|witness| listen_to(witness, &news));
     // For each signal: how many times only this process has received it so far, and how many times only the witness has.
     let (mut got, mut witnessed) = ([0u32; SIGNALS.len()], [0u32; SIGNALS.len()]);
+    let mut is_stopped = false;
     loop {
+        // It is known who has received each signal so far: the time that this process is stopped must not count.
+        if is_stopped && got.iter().chain(&witnessed).all(|times| *times == 0) {
+            is_stopped = false;
+            stop();
+        }
         let one = tokio::select! {
             _ = &mut ended => {
                 // Signals that are still on their way are received here. Otherwise they would count as orders not to wait for
@@ -154,6 +179,7 @@ async fn pass_on(
         if matches!(one, News::Got(number) if ORDERS_TO_END.contains(&SIGNALS[number])) {
             at_order();
         }
+        is_stopped &= !matches!(one, News::Got(number) if SIGNALS[number] == Signal::CONT);
         match one {
             // If the command has its own process group, it does not receive what is sent to this process' group.
             News::Got(number) if is_apart(to) => {
@@ -180,6 +206,7 @@ async fn pass_on(
             }
             News::Past(number) => witnessed[number] = witnessed[number].saturating_sub(1),
             News::Due(_) => {}
+            News::Stopped => is_stopped = true,
             News::Gone => {
                 has_witness = false;
                 (got, witnessed) = ([0; SIGNALS.len()], [0; SIGNALS.len()]);
@@ -214,11 +241,13 @@ pub fn stop_waiting_when_asked(output: &Path, status: ExitStatus) {
         runtime.block_on(async {
             let (news, mut all) = unbounded_channel();
             listen(&news, News::Got);
-            let asks_to_end = |news| matches!(news, News::Got(number) if ORDERS_TO_END.contains(&SIGNALS[number]));
             let shown = output.display();
             let mut asked = false;
-            while let Some(one) = all.recv().await {
-                if !asks_to_end(one) {
+            while let Some(News::Got(number)) = all.recv().await {
+                if SIGNALS[number] == Signal::TSTP {
+                    ampere_inherited::take_default_action(Signal::TSTP.as_raw());
+                }
+                if !ORDERS_TO_END.contains(&SIGNALS[number]) {
                     continue;
                 }
                 if std::mem::replace(&mut asked, true) {

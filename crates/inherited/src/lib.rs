@@ -55,8 +55,11 @@ pub fn take_default_action(signal: c_int) {
         let (mut before, mut only) = (default, std::mem::zeroed());
         libc::sigemptyset(&mut only);
         libc::sigaddset(&mut only, signal);
-        let is_changed = libc::sigaction(signal, &default, &mut before) == 0;
+        // It is raised while it is blocked. So if the same signal comes from a terminal and stops this process first, continuing
+        // discards this one, and the process is not stopped twice.
+        libc::pthread_sigmask(libc::SIG_BLOCK, &only, std::ptr::null_mut());
         libc::raise(signal);
+        let is_changed = libc::sigaction(signal, &default, &mut before) == 0;
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &only, std::ptr::null_mut());
         if is_changed {
             libc::sigaction(signal, &before, std::ptr::null_mut());
