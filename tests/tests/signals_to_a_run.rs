@@ -1,7 +1,7 @@
 //! Signals to `ampere run` and its command: the command's exit status is kept, and what was measured is written.
 
 use ampere_tests::jobs::{Place, Running, ignored_signals, run, start, until};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -36,6 +36,14 @@ fn under_way(place: &Place, program: &Path, arguments: &[&str]) -> Running {
     running
 }
 
+/// Returns the process of the program.
+fn waits(place: &Place) -> Pid {
+    let name = place.path("waits");
+    let is_it = |(_, command): &(u32, String)| command.starts_with(name.to_str().expect("UTF-8"));
+    let (pid, _) = place.processes().into_iter().find(is_it).expect("it runs");
+    Pid::from_raw(pid as i32).expect("a pid")
+}
+
 /// Checks the results. `complete`: the process could end its measurement.
 #[track_caller]
 fn check_results(place: &Place, complete: bool) {
@@ -56,11 +64,7 @@ fn a_command_that_a_signal_kills_has_the_exit_status_128_plus_its_number() {
     for signal in [Signal::KILL, Signal::SEGV] {
         let place = Place::new();
         let running = under_way(&place, &program(&place), &[]);
-        let waits = place
-            .processes()
-            .into_iter()
-            .find(|(_, command)| command.starts_with(place.path("waits").to_str().expect("UTF-8")));
-        let pid = rustix::process::Pid::from_raw(waits.expect("it runs").0 as i32).expect("a pid");
+        let pid = waits(&place);
         rustix::process::kill_process(pid, signal).expect("a signal");
         let done = running.wait();
         assert_eq!(done.code, 128 + signal.as_raw(), "{done:#?}");
@@ -72,14 +76,76 @@ fn a_command_that_a_signal_kills_has_the_exit_status_128_plus_its_number() {
 }
 
 #[test]
-fn sigterm_is_passed_to_the_command_and_its_results_are_written() {
+fn a_signal_is_passed_to_the_command_and_its_results_are_written() {
+    for signal in [Signal::TERM, Signal::ABORT, Signal::VTALARM] {
+        let place = Place::new();
+        let running = under_way(&place, &program(&place), &[]);
+        running.signal(signal);
+        let done = running.wait();
+        assert_eq!(done.code, 128 + signal.as_raw(), "{done:#?}");
+        done.said_nothing();
+        check_results(&place, false);
+        place.no_process_left();
+    }
+}
+
+/// The command gets it when it unblocks it, or asks for it.
+#[test]
+fn a_signal_that_is_blocked_from_the_start_is_passed_on() {
     let place = Place::new();
-    let running = under_way(&place, &program(&place), &[]);
+    let waits = "echo > ready; until grep -q '^ShdPnd:.*4000$' /proc/$$/status; do sleep 0.01; done; exit 5";
+    let ampere = place.ampere_run("out", ["sh", "-c", waits]);
+    let mut blocking = place.command("env");
+    blocking.arg("--block-signal=TERM").arg(ampere.get_program()).args(ampere.get_args());
+    let running = start(&mut blocking);
+    until("the command runs", || place.path("ready").exists());
     running.signal(Signal::TERM);
     let done = running.wait();
-    assert_eq!(done.code, 128 + 15, "{done:#?}");
-    done.said_nothing();
-    check_results(&place, false);
+    assert_eq!(done.code, 5, "{done:#?}");
+}
+
+/// Returns the state of a process, such as `T` if it is stopped.
+fn state(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+#[test]
+fn a_run_is_stopped_and_continued_with_its_command() {
+    let place = Place::new();
+    let running = under_way(&place, &program(&place), &["handles"]);
+    let ampere = running.pid().as_raw_nonzero().get();
+    let waits = waits(&place).as_raw_nonzero().get();
+    let are_stopped = || [ampere, waits].map(|pid| state(pid) == Some('T'));
+    running.signal(Signal::TSTP);
+    until("both are stopped", || are_stopped() == [true, true]);
+    running.signal(Signal::CONT);
+    until("both run again", || are_stopped() == [false, false]);
+    running.signal_group(Signal::TSTP);
+    until("both are stopped again", || are_stopped() == [true, true]);
+    running.signal_group(Signal::CONT);
+    until("both run once more", || are_stopped() == [false, false]);
+    running.signal(Signal::TERM);
+    let done = running.wait();
+    assert_eq!((done.code, done.stdout.as_str()), (9, "ended in order\n"), "{done:#?}");
+    check_results(&place, true);
+}
+
+/// A tool that holds and releases the command does not know of `ampere run`.
+#[test]
+fn a_run_goes_on_while_its_command_is_held_by_sigstop() {
+    let place = Place::new();
+    let running = under_way(&place, &program(&place), &["handles"]);
+    let command = waits(&place);
+    let stopped = || state(command.as_raw_nonzero().get()) == Some('T');
+    rustix::process::kill_process(command, Signal::STOP).expect("a signal");
+    until("the command is stopped", stopped);
+    rustix::process::kill_process(command, Signal::CONT).expect("a signal");
+    until("it runs again", || !stopped());
+    rustix::process::kill_process(command, Signal::TERM).expect("a signal");
+    let done = running.wait();
+    assert_eq!(done.code, 9, "{done:#?}");
+    check_results(&place, true);
 }
 
 #[test]
@@ -134,18 +200,31 @@ fn an_interrupt_from_the_terminal_ends_the_command_and_not_the_collector() {
     }
 }
 
+/// A shell does so only if the command has died of the signal.
+#[test]
+fn an_interrupt_ends_the_script_that_started_the_run() {
+    if interrupts_are_ignored() {
+        return println!("skipped: interrupts are ignored");
+    }
+    let place = Place::new();
+    let ampere = place.ampere_run("out", [program(&place)]);
+    let mut script = place.command("bash");
+    script.args(["-c", "\"$@\"; echo went on", "bash"]).arg(ampere.get_program()).args(ampere.get_args());
+    let running = start(&mut script);
+    until("the program has made some calls", || place.path("ready").exists());
+    running.signal_group(Signal::INT);
+    let done = running.wait();
+    assert_eq!((done.code, done.stdout.as_str()), (130, ""), "{done:#?}");
+    check_results(&place, false);
+}
+
 #[test]
 fn if_ampere_run_itself_is_killed_the_command_continues_and_its_results_are_written() {
     let place = Place::new();
     let mut running = under_way(&place, &program(&place), &["handles"]);
     running.signal(Signal::KILL);
     until("`ampere run` is dead", || running.has_ended());
-    let name = place.path("waits");
-    let waits =
-        place.processes().into_iter().find(|(_, command)| command.starts_with(name.to_str().expect("UTF-8")));
-    let pid =
-        rustix::process::Pid::from_raw(waits.expect("the command is still running").0 as i32).expect("a pid");
-    rustix::process::kill_process(pid, Signal::TERM).expect("a signal");
+    rustix::process::kill_process(waits(&place), Signal::TERM).expect("a signal");
     let done = running.wait();
     assert_eq!((done.code, done.stdout.as_str()), (128 + 9, "ended in order\n"), "{done:#?}");
     check_results(&place, true);

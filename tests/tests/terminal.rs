@@ -316,6 +316,49 @@ fn it_can_be_stopped_and_continued() {
     assert_eq!(run.wait().code, 0);
 }
 
+#[test]
+fn the_live_table_leaves_the_terminal_to_the_shell_while_the_run_is_stopped() {
+    if !have(&["tmux"]) {
+        return;
+    }
+    let place = Place::new();
+    place.compile("cc", "works", WORKS, &["-finstrument-functions"]);
+    let terminal = Terminal::open(&place, (100, 40));
+    terminal.runs("$AMPERE run -o out -- ./works");
+    let has_table = |screen: &str| screen.contains(" now in  ");
+    terminal.until("the table", has_table);
+    terminal.press(&["C-z"]);
+    terminal.assert_settings_restored(128 + Signal::TSTP.as_raw());
+    assert!(!has_table(&terminal.screen()), "{}", terminal.screen());
+    terminal.says("fg; echo then $?");
+    terminal.until("the table again", has_table);
+    place.write("go", "");
+    terminal.until("the end", |screen| screen.contains("then 0") && !has_table(screen));
+}
+
+#[test]
+fn the_live_table_leaves_the_terminal_to_a_command_that_reads_keys() {
+    if !have(&["tmux"]) {
+        return;
+    }
+    let place = Place::new();
+    place.script(
+        "reads",
+        "#!/bin/sh\nwait_for() { until [ -e $1 ]; do sleep 0.01; done; }\n\
+         printf 'a part '; wait_for keys; stty -icanon; wait_for go; stty icanon; echo of a line\n",
+    );
+    let terminal = Terminal::open(&place, (100, 40));
+    terminal.runs("$AMPERE run -o out -- ./reads");
+    terminal.until("the table", |screen| screen.contains(" now in  "));
+    let region = || terminal.tmux(&["display-message", "-p", "#{scroll_region_lower}"]);
+    assert_ne!(region().trim(), "39");
+    place.write("keys", "");
+    until("the whole terminal scrolls", || region().trim() == "39");
+    place.write("go", "");
+    terminal.assert_settings_restored(0);
+    assert!(terminal.screen().contains("a part of a line"), "{}", terminal.screen());
+}
+
 /// A server that answers in place of a collector.
 struct Server {
     address: SocketAddr,

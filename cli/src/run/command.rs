@@ -3,14 +3,18 @@
 use super::{Host, RunArguments};
 use crate::installation::{self, CannotRun, Installation, Runtime};
 use crate::run::signals::{Listener, Witness};
+use crate::terminal::live_table::LiveTable;
 use crate::terminal::words::given;
 use ampere_inherited::inheriting;
 use ampere_model::ENV_CUDA_INJECTION;
 use ampere_model::filter::ENV_FILTER;
 use anyhow::Context;
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::io::retry_on_intr;
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, getpgid, set_dumpable_behavior, waitpid};
+use rustix::termios::tcgetpgrp;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -213,19 +217,24 @@ pub struct Ended {
 }
 
 /// Waits for the command. Signals that are meant for it are passed on, and do not end this process. Without a listener, or if
-/// no thread can be started, this only waits. `at_end_request` is called when a signal asks the command to end, and `at_end` as
-/// soon as it has ended.
+/// no thread can be started, this only waits. `live` is hidden while the command is stopped. `at_end_request` is called when a
+/// signal asks the command to end, and `at_end` as soon as it has ended.
 pub fn wait_for(
-    mut child: Child,
+    child: Child,
     listener: Option<Listener>,
     mut witness: Option<Witness>,
+    live: Option<&LiveTable>,
     at_end_request: &dyn Fn(),
     at_end: &(dyn Fn(Ended) + Sync),
 ) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_child(&child);
     let before = ampere_signal_safety::cpu_time_of_ended_children();
-    let wait_for_end = |child: &mut Child| {
-        let status = child.wait();
+    let stop = || {
+        let _hidden = live.map(LiveTable::hide);
+        ampere_inherited::take_default_action(Signal::TSTP.as_raw());
+    };
+    let wait = |at_stop: &dyn Fn()| {
+        let status = wait_for_end(pid, at_stop);
         if let Ok(status) = status {
             let cpu_time = ampere_signal_safety::cpu_time_of_ended_children().saturating_sub(before);
             at_end(Ended { pid: child.id(), status, cpu_time });
@@ -234,18 +243,39 @@ pub fn wait_for(
     };
     let status = listener.and_then(|listener| {
         let (done, over) = tokio::sync::oneshot::channel();
+        let report_stop = listener.report_stop();
         std::thread::scope(|scope| {
             let wait = || {
-                let status = wait_for_end(&mut child);
+                let status = wait(&report_stop);
                 let _ = done.send(());
                 status
             };
             let waiter = std::thread::Builder::new().spawn_scoped(scope, wait).ok()?;
-            listener.pass_on(pid, witness.as_mut(), at_end_request, over);
+            listener.pass_on(pid, witness.as_mut(), at_end_request, &stop, over);
             waiter.join().ok()
         })
     });
-    status.unwrap_or_else(|| wait_for_end(&mut child)).context("cannot wait for the command")
+    status.unwrap_or_else(|| wait(&stop)).context("cannot wait for the command")
+}
+
+/// Waits for the command's end. A shell sees only this process, so this process stops whenever the command does. Tools send
+/// SIGSTOP, and later SIGCONT, to the command alone: it is followed only if a shell waits for its terminal.
+fn wait_for_end(pid: Pid, at_stop: &dyn Fn()) -> std::io::Result<ExitStatus> {
+    loop {
+        let waited = retry_on_intr(|| waitpid(Some(pid), WaitOptions::UNTRACED))?;
+        let Some((_, status)) = waited else { continue };
+        match status.stopping_signal() {
+            None => return Ok(ExitStatus::from_raw(status.as_raw())),
+            Some(signal) if signal == Signal::STOP.as_raw() && !has_terminal(pid) => {}
+            Some(_) => at_stop(),
+        }
+    }
+}
+
+/// Whether this process or the command has the terminal, so that a shell waits for it.
+fn has_terminal(command: Pid) -> bool {
+    let group = File::open("/dev/tty").ok().and_then(|terminal| tcgetpgrp(terminal).ok());
+    group.is_some_and(|group| [getpgid(None), getpgid(Some(command))].contains(&Ok(group)))
 }
 
 /// Returns the command's own exit status, or 128 + n for signal n, as in shells.
@@ -253,7 +283,14 @@ pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
-pub fn code_of(status: ExitStatus) -> ExitCode {
+/// If a signal ended the command, ends this process by the same signal, because a shell ends its script at Ctrl-C only then.
+/// Otherwise returns the command's exit status.
+pub fn end_as(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal() {
+        // A core file is of the command, and not of this process.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        ampere_inherited::take_default_action(signal);
+    }
     ExitCode::from(shell_status(status) as u8)
 }
 

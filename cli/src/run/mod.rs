@@ -283,11 +283,12 @@ fn measure(
         end.get_or_init(|| end_of(&ended, &copying)).save(session.directory());
         collector.close();
     };
-    let status = command::wait_for(child, listener, witness, &|| collector.request_write(), &at_end)?;
+    let status =
+        command::wait_for(child, listener, witness, live.as_ref(), &|| collector.request_write(), &at_end)?;
     if let Some(live) = live {
         live.stop();
     }
-    signals::stop_waiting_when_asked(&output, command::shell_status(status));
+    signals::stop_waiting_when_asked(&output, status);
     let results = collector.finish();
     let host = arguments.host;
     let expected =
@@ -296,7 +297,7 @@ fn measure(
     let notes = end.get().into_iter().flat_map(|end| &end.notes);
     notes.for_each(|note| say!("ampere: {}", printable(note)));
     let fails = arguments.require && !is_measured && status.success();
-    Ok(if fails { ExitCode::FAILURE } else { command::code_of(status) })
+    Ok(if fails { ExitCode::FAILURE } else { command::end_as(status) })
 }
 
 /// Prints a line if the library that opens the host cannot be preloaded.
@@ -368,7 +369,7 @@ fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow:
     let listener = Listener::start();
     let child = command::spawn(&command::unchanged(arguments), |_| {});
     let child = child.map_err(|error| CannotRun::refused(&arguments.command[0], &error))?;
-    Ok(command::code_of(command::wait_for(child, listener, witness, &|| {}, &|_| {})?))
+    Ok(command::end_as(command::wait_for(child, listener, witness, None, &|| {}, &|_| {})?))
 }
 
 /// Before the job starts, refuses a mistake in the variables of counter sources. A collector that a job under Score-P starts

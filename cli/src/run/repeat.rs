@@ -2,7 +2,7 @@
 //! joules is known well enough. Each run is an `ampere run` of its own, so it behaves like one that was typed.
 
 use super::RunArguments;
-use super::command::{code_of, spawn, wait_for};
+use super::command::{end_as, spawn, wait_for};
 use super::signals::{Listener, Witness};
 use crate::collector::run_name;
 use crate::percent::Percent;
@@ -36,7 +36,7 @@ pub fn series(arguments: &RunArguments, limit: u32) -> anyhow::Result<ExitCode> 
         let status = run_once(arguments, &directory, asked)?;
         if !status.success() {
             say!("ampere: run {number} of {limit} ended with a bad status: the series stops here");
-            return Ok(code_of(status));
+            return Ok(end_as(status));
         }
         let summary = match summary_of(&directory, &mut |_, _| {}) {
             Ok(summary) => summary,
@@ -68,7 +68,7 @@ fn run_once(arguments: &RunArguments, directory: &Path, asked: &AtomicBool) -> a
     let witness = Witness::start();
     let listener = Listener::start();
     let run = spawn(&command(arguments, directory)?, |_| ()).context("cannot start a run of the series")?;
-    wait_for(run, listener, witness, &|| asked.store(true, Ordering::Relaxed), &|_| {})
+    wait_for(run, listener, witness, None, &|| asked.store(true, Ordering::Relaxed), &|_| {})
 }
 
 /// Returns the `ampere run` of one run: with all options of the series as they were typed, but with its own directory.

@@ -5,12 +5,13 @@
 //! next to the command that only reports which signals it receives. If the witness has received a signal, so has the command. A
 //! signal that only this process receives is passed on.
 
+use super::command::{end_as, shell_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
@@ -18,8 +19,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot::Receiver;
 
-/// Signals that users and batch systems send to programs.
-const SIGNALS: [Signal; 8] = [
+/// Signals that users and batch systems send to programs, and others that would end this process.
+const SIGNALS: [Signal; 16] = [
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
@@ -28,11 +29,19 @@ const SIGNALS: [Signal; 8] = [
     Signal::USR1,
     Signal::USR2,
     Signal::XCPU,
+    Signal::TSTP,
+    Signal::CONT,
+    Signal::ABORT,
+    Signal::PROF,
+    Signal::VTALARM,
+    Signal::IO,
+    Signal::POWER,
+    Signal::STKFLT,
 ];
 /// Signals that ask a program to end. Flux sends SIGALRM when a job's time has ended.
 const ORDERS_TO_END: [Signal; 5] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::ALARM];
 /// Signals that a terminal sends to the whole process group. Without a witness they are not passed on.
-const TERMINAL_SIGNALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
+const TERMINAL_SIGNALS: [Signal; 3] = [Signal::INT, Signal::QUIT, Signal::TSTP];
 /// The longest time between the arrivals of the same signal at this process and at the witness.
 const TOGETHER: Duration = Duration::from_millis(100);
 
@@ -48,6 +57,8 @@ enum News {
     Past(usize),
     /// The witness process has ended.
     Gone,
+    /// The command has been stopped.
+    Stopped,
 }
 
 /// The witness process. Dropping it ends the process.
@@ -81,6 +92,14 @@ impl Drop for Witness {
     }
 }
 
+/// Returns a runtime that can receive signals; `None` if too few descriptors are left.
+fn runtime() -> Option<Runtime> {
+    // Tokio panics if no descriptors are left for its signals, so this tries to open some first.
+    let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
+    drop(descriptors.ok()?);
+    tokio::runtime::Builder::new_current_thread().enable_all().build().ok()
+}
+
 /// Sends a message to `news` for each signal that arrives.
 fn listen(news: &UnboundedSender<News>, kind: fn(usize) -> News) {
     for (number, name) in SIGNALS.iter().enumerate() {
@@ -112,20 +131,32 @@ pub struct Listener {
 impl Listener {
     /// Starts to receive signals; returns `None` if too few descriptors are left.
     pub fn start() -> Option<Listener> {
-        // Tokio panics if no descriptors are left for its signals, so this tries to open some first.
-        let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
-        drop(descriptors.ok()?);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        let runtime = runtime()?;
         let (news, all) = unbounded_channel();
         let entered = runtime.enter();
         listen(&news, News::Got);
         drop(entered);
+        ampere_inherited::unblock_signals();
         Some(Listener { runtime, news, all })
     }
 
-    /// Passes signals on to the command until it has ended. `at_order` is called when a signal asks the command to end.
-    pub fn pass_on(self, to: Pid, witness: Option<&mut Witness>, at_order: &dyn Fn(), ended: Receiver<()>) {
-        self.runtime.block_on(pass_on(to, witness, at_order, ended, self.news, self.all));
+    /// Returns a function that reports that the command has been stopped.
+    pub fn report_stop(&self) -> impl Fn() + Send + use<> {
+        let news = self.news.clone();
+        move || _ = news.send(News::Stopped)
+    }
+
+    /// Passes signals on to the command until it has ended. `at_order` is called when a signal asks the command to end, and `stop`
+    /// after the command has been stopped.
+    pub fn pass_on(
+        self,
+        to: Pid,
+        witness: Option<&mut Witness>,
+        at_order: &dyn Fn(),
+        stop: &dyn Fn(),
+        ended: Receiver<()>,
+    ) {
+        self.runtime.block_on(pass_on(to, witness, at_order, stop, ended, self.news, self.all));
     }
 }
 
@@ -133,6 +164,7 @@ async fn pass_on(
     to: Pid,
     witness: Option<&mut Witness>,
     at_order: &dyn Fn(),
+    stop: &dyn Fn(),
     mut ended: Receiver<()>,
     news: UnboundedSender<News>,
     mut all: UnboundedReceiver<News>,
@@ -140,7 +172,13 @@ async fn pass_on(
     let mut has_witness = witness.is_some_and(|witness| listen_to(witness, &news));
     // For each signal: how many times only this process has received it so far, and how many times only the witness has.
     let (mut got, mut witnessed) = ([0u32; SIGNALS.len()], [0u32; SIGNALS.len()]);
+    let mut is_stopped = false;
     loop {
+        // It is known who has received each signal so far: the time that this process is stopped must not count.
+        if is_stopped && got.iter().chain(&witnessed).all(|times| *times == 0) {
+            is_stopped = false;
+            stop();
+        }
         let one = tokio::select! {
             _ = &mut ended => {
                 // Signals that are still on their way are received here. Otherwise they would count as orders not to wait for
@@ -153,6 +191,7 @@ async fn pass_on(
         if matches!(one, News::Got(number) if ORDERS_TO_END.contains(&SIGNALS[number])) {
             at_order();
         }
+        is_stopped &= !matches!(one, News::Got(number) if SIGNALS[number] == Signal::CONT);
         match one {
             // If the command has its own process group, it does not receive what is sent to this process' group.
             News::Got(number) if is_apart(to) => {
@@ -179,6 +218,7 @@ async fn pass_on(
             }
             News::Past(number) => witnessed[number] = witnessed[number].saturating_sub(1),
             News::Due(_) => {}
+            News::Stopped => is_stopped = true,
             News::Gone => {
                 has_witness = false;
                 (got, witnessed) = ([0; SIGNALS.len()], [0; SIGNALS.len()]);
@@ -206,23 +246,26 @@ fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
 /// Handles signals while the results are written after the command's end, because that may take a long time if a file system hangs.
 /// The first one that asks this process to end prints a line, and the second one ends this process. The collector continues on
 /// its own.
-pub fn stop_waiting_when_asked(output: &Path, status: i32) {
+pub fn stop_waiting_when_asked(output: &Path, status: ExitStatus) {
     let output = output.to_owned();
     let listen = move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        let Some(runtime) = runtime() else { return };
         runtime.block_on(async {
             let (news, mut all) = unbounded_channel();
             listen(&news, News::Got);
-            let asks_to_end = |news| matches!(news, News::Got(number) if ORDERS_TO_END.contains(&SIGNALS[number]));
             let shown = output.display();
             let mut asked = false;
-            while let Some(one) = all.recv().await {
-                if !asks_to_end(one) {
+            while let Some(News::Got(number)) = all.recv().await {
+                if SIGNALS[number] == Signal::TSTP {
+                    ampere_inherited::take_default_action(Signal::TSTP.as_raw());
+                }
+                if !ORDERS_TO_END.contains(&SIGNALS[number]) {
                     continue;
                 }
                 if std::mem::replace(&mut asked, true) {
                     say!("ampere: the collector is still writing to {shown}");
-                    std::process::exit(status);
+                    end_as(status);
+                    std::process::exit(shell_status(status));
                 }
                 say!("ampere: the command has ended, and its results are being written to {shown}: interrupt again to stop waiting");
             }
@@ -246,6 +289,7 @@ pub fn witness() -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         let (news, mut all) = unbounded_channel();
         listen(&news, News::Got);
+        ampere_inherited::unblock_signals();
         let mut parent = tokio::net::UnixStream::from_std(parent)?;
         loop {
             let mut nothing = [0];

@@ -3,7 +3,7 @@
 use super::figures::{digits, few, head_of_few, largest, pending_words, unit};
 use super::header::{device_words, device_words_in, fitting, job_words, progress};
 use super::paint::put;
-use super::screen::Screen;
+use super::screen::{Screen, is_taken};
 use super::table::Drawn;
 use crate::collector::announced::Announced;
 use ampere_endpoint::token::Token;
@@ -18,8 +18,8 @@ use ratatui_core::text::Line;
 use serde::de::DeserializeOwned;
 use std::io::IsTerminal;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,8 @@ const NAME_CHARS_MAX: usize = 48;
 
 pub struct LiveTable {
     stop: Arc<AtomicBool>,
+    /// `None` if lines are printed instead.
+    screen: Arc<Mutex<Option<Screen>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,13 +59,24 @@ impl LiveTable {
         } else {
             say!("ampere: no live metrics (see the notes of the summary), results in {}", output.display());
         }
+        let rows = (Screen::terminal_lines() / 3).clamp(ROWS_MIN, ROWS_MAX);
+        let screen = std::io::stderr().is_terminal().then(|| Screen::open(rows + OTHER_ROWS)).flatten();
+        let screen = Arc::new(Mutex::new(screen));
+        let drawn = screen.clone();
         let thread = announced.and_then(|announced| {
             std::thread::Builder::new()
                 .name("ampere-live".to_owned())
-                .spawn(move || show(&directory, announced, token.as_ref(), &stopped))
+                .spawn(move || show(&directory, announced, token.as_ref(), &drawn, &stopped))
                 .ok()
         });
-        LiveTable { stop, thread }
+        LiveTable { stop, screen, thread }
+    }
+
+    /// Restores the terminal. Nothing is drawn while the returned value exists.
+    pub fn hide(&self) -> impl Sized {
+        let mut screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        screen.iter_mut().for_each(Screen::close);
+        screen
     }
 
     pub fn stop(mut self) {
@@ -75,16 +88,21 @@ impl LiveTable {
     }
 }
 
-fn show(output: &Path, mut announced: Announced, token: Option<&Token>, stop: &AtomicBool) {
-    let rows = (Screen::terminal_lines() / 3).clamp(ROWS_MIN, ROWS_MAX);
-    let mut screen = if std::io::stderr().is_terminal() { Screen::open(rows + OTHER_ROWS) } else { None };
+fn show(
+    output: &Path,
+    mut announced: Announced,
+    token: Option<&Token>,
+    screen: &Mutex<Option<Screen>>,
+    stop: &AtomicBool,
+) {
+    let is_screen = screen.lock().is_ok_and(|screen| screen.is_some());
     let begun = Instant::now();
-    let period = |is_screen: bool| match is_screen {
+    let period = || match is_screen {
         true => TABLE_PERIOD,
         false if begun.elapsed() < FIRST_LINES_TIME => LINE_PERIOD,
         false => LATER_LINE_PERIOD,
     };
-    let mut next = begun + period(screen.is_some()).min(FIRST_LINE);
+    let mut next = begun + period().min(FIRST_LINE);
     loop {
         while Instant::now() < next && !stop.load(Ordering::Relaxed) {
             std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
@@ -92,7 +110,7 @@ fn show(output: &Path, mut announced: Announced, token: Option<&Token>, stop: &A
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        next += period(screen.is_some());
+        next = (next + period()).max(Instant::now()); // this process may have been stopped for long
         let Some(snapshot) = fetch::<Snapshot>(&announced, "/snapshot.json", token) else {
             // Another collector may have replaced it, with another address.
             announced = Announced::of(output).unwrap_or(announced);
@@ -101,9 +119,11 @@ fn show(output: &Path, mut announced: Announced, token: Option<&Token>, stop: &A
         if snapshot.devices.is_empty() {
             continue;
         }
-        match &mut screen {
-            Some(screen) => screen.draw(|area| table(&snapshot, area)),
-            None => say!("{}", line(&snapshot, fetch(&announced, NODES, token).as_ref())),
+        if is_screen {
+            let mut screen = screen.lock().unwrap_or_else(PoisonError::into_inner);
+            screen.iter_mut().for_each(|screen| screen.draw(|area| table(&snapshot, area)));
+        } else if !is_taken() {
+            say!("{}", line(&snapshot, fetch(&announced, NODES, token).as_ref()));
         }
     }
 }

@@ -3,14 +3,16 @@
 use super::paint;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
-use rustix::termios::{tcgetpgrp, tcgetwinsize};
+use rustix::termios::{LocalModes, Termios, tcgetattr, tcgetpgrp, tcgetwinsize};
 use std::io::Write;
 
 /// Lines at the bottom of the terminal. The scrolling region is what lies above. Dropping this restores the terminal.
 pub struct Screen {
     rows: u16,
-    /// The terminal's lines and columns when its region was set; `None` while it is too small to share.
+    /// The terminal's lines and columns when its region was set; `None` while it is not shared.
     size: Option<(u16, u16)>,
+    /// Whether the command has had the terminal for itself, so that nothing is drawn any more.
+    is_taken: bool,
 }
 
 /// Whether another process group, mostly the shell's, has the terminal.
@@ -18,12 +20,23 @@ fn is_in_background() -> bool {
     tcgetpgrp(std::io::stderr()).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
+/// Whether the command reads single keys from the terminal, as editors, pagers and interpreters do, which draw there.
+pub fn is_taken() -> bool {
+    let takes_lines = |modes: Termios| modes.local_modes.contains(LocalModes::ICANON);
+    !is_in_background() && tcgetattr(std::io::stderr()).is_ok_and(|modes| !takes_lines(modes))
+}
+
 impl Screen {
-    /// Reserves `rows` lines at the bottom. Returns `None` if the terminal is too small to share.
+    /// Makes a screen that draws in `rows` lines at the bottom. Returns `None` if the terminal is too small to share.
     pub fn open(rows: u16) -> Option<Screen> {
-        let mut screen = Screen { rows, size: None };
-        screen.fit();
-        screen.size.is_some().then_some(screen)
+        let screen = Screen { rows, size: None, is_taken: false };
+        screen.usable_size().is_some().then_some(screen)
+    }
+
+    /// Returns the size of the terminal if it can be shared.
+    fn usable_size(&self) -> Option<(u16, u16)> {
+        let size = tcgetwinsize(std::io::stderr()).ok().map(|size| (size.ws_row, size.ws_col));
+        size.filter(|(lines, columns)| *lines >= self.rows + 8 && *columns >= 40 && !is_in_background())
     }
 
     /// Returns the number of lines of the terminal.
@@ -31,22 +44,24 @@ impl Screen {
         tcgetwinsize(std::io::stderr()).map_or(0, |size| size.ws_row)
     }
 
-    /// Sets the region again if the size of the terminal has changed.
+    /// Sets the region, and sets it again if the size of the terminal has changed.
     fn fit(&mut self) {
-        let size = tcgetwinsize(std::io::stderr()).ok().map(|size| (size.ws_row, size.ws_col));
-        let is_usable = |(lines, columns): &(u16, u16)| *lines >= self.rows + 8 && *columns >= 40;
-        let usable = size.filter(|size| is_usable(size) && !is_in_background());
+        self.is_taken |= is_taken();
+        let usable = self.usable_size().filter(|_| !self.is_taken);
         if usable == self.size {
             return;
         }
         if self.size.is_some() {
-            // Terminals differ in where the old lines are after a change of size, so everything from the cursor on is wiped.
-            self.print("\x1b7\x1b[r\x1b8\x1b[J");
+            // Terminals differ in where the old lines are after a change of size, so everything from the cursor on is wiped,
+            // unless the command has drawn there.
+            let wipe = if self.is_taken { "" } else { "\x1b[J" };
+            self.print(&format!("\x1b7\x1b[r\x1b8{wipe}"));
         }
         if let Some((lines, _)) = usable {
-            // Make room, then exclude it from scrolling. "\x1b7" and "\x1b8" save and restore the cursor around the change.
+            // Make room, then exclude it from scrolling. "\x1bD" moves down in the same column, because the command may have written
+            // a part of a line; "\x1b7" and "\x1b8" save and restore the cursor around the change.
             let (top, rows) = (lines - self.rows, self.rows);
-            let make_room = "\n".repeat(usize::from(rows));
+            let make_room = "\x1bD".repeat(usize::from(rows));
             self.print(&format!("{make_room}\x1b[{rows}A\x1b7\x1b[1;{top}r\x1b8"));
         }
         self.size = usable;
@@ -59,6 +74,13 @@ impl Screen {
         let area = Rect::new(0, height - self.rows, width, self.rows);
         let picture = paint::whole(&picture(area));
         self.print(&format!("\x1b7{}{picture}\x1b8", self.wiped(height)));
+    }
+
+    /// Restores the terminal until the next picture.
+    pub fn close(&mut self) {
+        if let Some((height, _)) = self.size.take() {
+            self.print(&format!("\x1b7\x1b[r{}\x1b8", self.wiped(height)));
+        }
     }
 
     /// Returns the codes that empty the lines of the table.
@@ -75,7 +97,10 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        let Some((height, _)) = self.size else { return };
-        self.print(&format!("\x1b7\x1b[r{}\x1b8", self.wiped(height)));
+        self.close();
+        if self.is_taken && !is_in_background() {
+            // A program that restores what was on the terminal before also restores the lines.
+            self.print("\x1b[J");
+        }
     }
 }

@@ -346,7 +346,7 @@ impl<'a> RunSummary<'a> {
         let seconds = sampler.longest_late_seconds;
         (seconds > PAUSE_SECONDS_MAX).then(|| {
             format!(
-                "no counter was read for {seconds:.1} s, because the collector was stopped or had no CPU: the joules of that time are \
+                "no counter was read for {seconds:.1} s, because a reading took so long, or the collector was stopped or had no CPU: the joules of that time are \
                  divided as between any two samples"
             )
         })

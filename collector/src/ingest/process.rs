@@ -434,18 +434,12 @@ impl Process {
     fn whole_and_main_thread(&self) -> Option<(Stat, Stat)> {
         let pid = self.info.pid;
         let whole = Stat::of(pid).filter(|stat| stat.started == self.info.start_time)?;
-        let main = Stat::of_thread(pid, self.main_thread()).or_else(|| Stat::of_thread(pid, pid));
-        Some((whole, main?))
-    }
-
-    /// Returns the thread whose calls are on the first location: the one that called MPI_Init, or the first recorded function.
-    fn main_thread(&self) -> u32 {
-        let later = self.later_threads.iter().find(|(_, id)| id.0 == 0).map(|(thread, _)| *thread);
-        let first = || self.locations.iter().find(|location| location.definition.id.0 == 0);
-        later
-            .or_else(|| Some(first()?.definition.thread))
-            .filter(|thread| *thread > 0)
-            .unwrap_or(self.info.pid)
+        // It is the thread whose calls are on the first location. A later one continues that when the one before has ended.
+        let later = self.later_threads.iter().filter(|(_, id)| id.0 == 0).map(|(thread, _)| *thread);
+        let first = self.locations.iter().map(|location| &location.definition).filter(|of| of.id.0 == 0);
+        let known = later.chain(first.map(|of| of.thread)).filter(|thread| *thread > 0);
+        let main = known.chain([pid]).find_map(|thread| Stat::of_thread(pid, thread))?;
+        Some((whole, main))
     }
 
     /// Returns the CPU time of all threads except the main one while the process was not sampled.

@@ -449,7 +449,12 @@ impl Writer {
         let until = self.left.until;
         let log = self.session.directory().join(format!("{process}-s1.defs"));
         let is_new = !self.processes.contains_key(&process);
-        if until > 0 && is_new && (has_started_since(process, until) || log.exists()) {
+        if until == 0 || !is_new {
+            return;
+        }
+        if has_started_since(process, until) {
+            self.left.processes.insert(process, Left::default());
+        } else if log.exists() {
             self.left.processes.entry(process).or_default();
         }
     }

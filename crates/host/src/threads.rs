@@ -85,7 +85,9 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
         return None;
     };
     let parent = MASTER.load(Ordering::Relaxed);
-    let location = threads.free.pop().unwrap_or_else(|| {
+    let master = threads.free.iter().position(|free| *free == parent);
+    let free = master.map(|at| threads.free.swap_remove(at)).or_else(|| threads.free.pop());
+    let location = free.unwrap_or_else(|| {
         let location = location::of_thread(threads.locations.len());
         if parent.is_null() {
             MASTER.store(location, Ordering::Relaxed);

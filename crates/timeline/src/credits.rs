@@ -110,6 +110,11 @@ impl Credits {
             }
             let division = &mut self.divisions[index];
             self.stacks -= division.stacks.len();
+            if at < used.place {
+                // The time of this place is not counted here, so samples of it would be credited again, without their time.
+                let Division { since, is_common, .. } = *division;
+                *division = Division { since, is_common, ..Division::default() };
+            }
             division.add(stack);
             self.stacks += division.stacks.len();
             used.division = Some(index);
