@@ -11,6 +11,10 @@
 //! Ranges may be much shorter than a period. So each call path of ranges has divisions of its own, and so has each range, for
 //! paths without samples. They are used when the range is entered again: in a range that is entered once, such as a numbered
 //! step, the first sample would get all of the time after it. Until then, time and samples are in the common divisions.
+//!
+//! Often the same function runs whenever a certain call has ended. The time after such a call has its own division, so that the
+//! function is shown when it runs. If several functions run there, their time and samples are in the division of the range:
+//! they would otherwise be shown by turns, although each may run for several periods.
 
 use ampere_model::RegionRef;
 use std::collections::HashMap;
@@ -19,6 +23,9 @@ use std::collections::HashMap;
 const DECAY: f64 = 1.0 - 1.0 / 1024.0;
 /// The number of recent samples from which it is known for how much time the next one counts.
 const RECENT_MAX: f64 = 64.0;
+/// The division of the time after a call is used from this many samples on, while at least this share of them are of one stack.
+const STEADY_SAMPLES: f64 = 7.5;
+const STEADY_SHARE: f64 = 0.95;
 /// A stack is forgotten when its samples count as less than this.
 const SAMPLES_MIN: f64 = 0.5;
 /// All divisions except the common ones are forgotten when there are this many, or when they have this many stacks.
@@ -37,9 +44,12 @@ pub(crate) struct Credits {
     ranges: Vec<OpenRange>,
     /// How often the ranges have changed.
     changes: u64,
+    /// The place after the call that ended last in the innermost range, and the division that is used there, if there is one.
+    after: Option<u64>,
+    steady: Option<usize>,
     /// The open call whose time is divided.
     call: Option<RegionRef>,
-    /// What is used for the time outside calls, and for the open call.
+    /// What is used for other time outside calls, and for the open call.
     used: [Used; 2],
 }
 
@@ -68,17 +78,34 @@ impl Credits {
             self.ranges.push(OpenRange { places, since: self.changes });
         }
         self.used[0] = self.find(None);
-        self.choose(None);
+        (self.after, self.steady) = (None, None);
+        self.choose_outside();
     }
 
-    /// Chooses the stack that is shown from now on, in a call or outside of calls.
-    pub fn choose(&mut self, call: Option<RegionRef>) {
-        self.call = call;
-        if call.is_some() {
-            self.used[1] = self.find(call);
-        }
-        let used = self.used[usize::from(call.is_some())];
-        used.division.into_iter().for_each(|at| self.divisions[at].choose());
+    /// Chooses the stack that is shown in a call from now on.
+    pub fn begin(&mut self, call: RegionRef) {
+        self.call = Some(call);
+        self.used[1] = self.find(self.call);
+        self.used[1].division.into_iter().for_each(|at| self.divisions[at].choose());
+    }
+
+    /// Chooses the stack that is shown outside of calls from now on, after a call or function that has ended.
+    pub fn end(&mut self, ended: RegionRef) {
+        let path = self.ranges.last().map_or(COMMON, |range| range.places[0]);
+        let after = place_in(path.rotate_left(1) ^ 1, ended);
+        self.after = Some(after);
+        self.steady = self.by_place.get(&after).copied().filter(|at| self.divisions[*at].is_steady);
+        self.choose_outside();
+    }
+
+    fn choose_outside(&mut self) {
+        self.call = None;
+        self.current(false).into_iter().for_each(|at| self.divisions[at].choose());
+    }
+
+    fn current(&self, is_in_call: bool) -> Option<usize> {
+        let steady = self.steady.filter(|_| !is_in_call);
+        steady.or(self.used[usize::from(is_in_call)].division)
     }
 
     fn find(&self, call: Option<RegionRef>) -> Used {
@@ -96,29 +123,41 @@ impl Credits {
         if self.divisions.len() >= DIVISIONS_MAX || self.stacks >= STACKS_MAX {
             self.forget_places();
         }
-        let places = self.ranges.last().map_or([COMMON; 3], |range| range.places);
-        let used = &mut self.used[usize::from(call.is_some())];
-        for at in 0..=used.place {
-            if at > 0 && places[at] == places[at - 1] {
-                continue;
+        if let Some(after) = self.after.filter(|_| call.is_none()) {
+            let at = self.add_at(after, stack, true);
+            self.steady = self.steady.filter(|_| self.divisions[at].is_steady);
+            if self.steady.is_some() {
+                return;
             }
-            let new = self.divisions.len();
-            let index = *self.by_place.entry(place_of(places[at], call)).or_insert(new);
-            if index == new {
-                let is_common = places[at] == COMMON;
-                self.divisions.push(Division { since: self.changes, is_common, ..Division::default() });
-            }
-            let division = &mut self.divisions[index];
-            self.stacks -= division.stacks.len();
-            if at < used.place {
-                // The time of this place is not counted here, so samples of it would be credited again, without their time.
-                let Division { since, is_common, .. } = *division;
-                *division = Division { since, is_common, ..Division::default() };
-            }
-            division.add(stack);
-            self.stacks += division.stacks.len();
-            used.division = Some(index);
         }
+        let places = self.ranges.last().map_or([COMMON; 3], |range| range.places);
+        let kind = usize::from(call.is_some());
+        for at in 0..=self.used[kind].place {
+            if at == 0 || places[at] != places[at - 1] {
+                let is_timed = at == self.used[kind].place;
+                let division = self.add_at(place_of(places[at], call), stack, is_timed);
+                self.divisions[division].is_common = places[at] == COMMON;
+                self.used[kind].division = Some(division);
+            }
+        }
+    }
+
+    /// Adds a sample to the division of a place. If that does not count the time (`is_timed`), it keeps only the last sample:
+    /// others would be credited again later, without their time.
+    fn add_at(&mut self, place: u64, stack: &[RegionRef], is_timed: bool) -> usize {
+        let at = *self.by_place.entry(place).or_insert(self.divisions.len());
+        if at == self.divisions.len() {
+            self.divisions.push(Division { since: self.changes, ..Division::default() });
+        }
+        let division = &mut self.divisions[at];
+        self.stacks -= division.stacks.len();
+        if !is_timed {
+            let Division { since, is_common, .. } = *division;
+            *division = Division { since, is_common, ..Division::default() };
+        }
+        division.add(stack);
+        self.stacks += division.stacks.len();
+        at
     }
 
     fn forget_places(&mut self) {
@@ -129,20 +168,20 @@ impl Credits {
             *at = self.divisions.len() - 1;
         }
         self.stacks = self.divisions.iter().map(|division| division.stacks.len()).sum();
-        self.used = [self.find(None), self.find(self.call)];
+        (self.steady, self.used) = (None, [self.find(None), self.find(self.call)]);
     }
 
     /// Counts CPU time for the stack that is shown.
     #[inline]
     pub fn spend(&mut self, ticks: f64) {
-        let used = self.used[usize::from(self.call.is_some())];
-        used.division.into_iter().for_each(|at| self.divisions[at].spend(ticks));
+        let current = self.current(self.call.is_some());
+        current.into_iter().for_each(|at| self.divisions[at].spend(ticks));
     }
 
     /// Returns the stack that is shown in the open call, or outside of calls. It is empty before the first sample.
     #[inline]
     pub fn shown(&self, is_in_call: bool) -> &[RegionRef] {
-        self.used[usize::from(is_in_call)].division.map_or(&[], |at| self.divisions[at].shown())
+        self.current(is_in_call).map_or(&[], |at| self.divisions[at].shown())
     }
 }
 
@@ -170,6 +209,8 @@ struct Division {
     /// How often the ranges had changed before its first sample.
     since: u64,
     is_common: bool,
+    /// Whether nearly all samples are of one stack.
+    is_steady: bool,
 }
 
 struct Credit {
@@ -189,7 +230,7 @@ impl Division {
         // When the period is doubled, a sample begins to count for twice the time. Earlier ones do not.
         let mean = self.mean();
         let mut weight = 1.0;
-        if mean > 0.0 {
+        if mean > 0.0 && self.time_since > 0.0 {
             self.recent_samples = (self.recent_samples + 1.0).min(RECENT_MAX);
             self.recent += (self.time_since - self.recent) / self.recent_samples;
             weight = (self.recent / mean).clamp(1.0 / 16.0, 16.0);
@@ -209,6 +250,8 @@ impl Division {
             samples: all.samples + shares.samples,
             time: all.time + shares.time,
         });
+        let most = self.stacks.iter().map(|credit| credit.shares.samples).fold(0.0, f64::max);
+        self.is_steady = self.all.samples > STEADY_SAMPLES && most >= STEADY_SHARE * self.all.samples;
     }
 
     #[inline]
@@ -268,15 +311,15 @@ mod tests {
         let stack = |number: u32| [RegionRef(number)];
         for number in 0..10 * DIVISIONS_MAX as u32 {
             credits.enter(&[RegionRef(0), RegionRef(number)]);
-            credits.choose(Some(RegionRef(1)));
+            credits.begin(RegionRef(1));
             credits.add(Some(RegionRef(1)), &stack(2));
-            credits.choose(None);
+            credits.end(RegionRef(1));
             credits.add(None, &stack(number % 3));
             assert!(credits.divisions.len() < DIVISIONS_MAX + 3, "{}", credits.divisions.len());
         }
         // A range that was not seen before has what all have in common.
         credits.enter(&[]);
-        credits.choose(Some(RegionRef(1)));
+        credits.begin(RegionRef(1));
         assert_eq!(credits.shown(true), stack(2));
         for number in 0..10 * STACKS_MAX as u32 {
             credits.enter(&[RegionRef(number % 100)]);

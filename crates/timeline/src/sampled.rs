@@ -360,7 +360,7 @@ impl Thread {
     fn find_place(&mut self) {
         self.credits.enter(&self.own[self.program.min(self.base)..self.base]);
         if let Some(call) = self.counted_call() {
-            self.credits.choose(Some(call));
+            self.credits.begin(call);
         }
     }
 
@@ -455,7 +455,7 @@ impl Thread {
         } else {
             let call = self.own.get(self.base).copied();
             if call.is_none() && self.function_at.is_none() && !self.is_of_runtime {
-                self.credits.choose(Some(region));
+                self.credits.begin(region);
             }
             self.show(call.or(Some(region)), step.time, recorded, each);
         }
@@ -511,10 +511,10 @@ impl Thread {
             self.learn_caller(call);
         }
         self.caller_is_known = false;
-        if is_call || was_in_function {
-            self.credits.choose(None);
-        } else {
-            self.find_place();
+        match left {
+            _ if self.function_at.is_some() => {}
+            Some(left) if is_call || was_in_function => self.credits.end(left),
+            _ => self.find_place(),
         }
         let mut location = recorded;
         if self.own.is_empty() {
@@ -885,7 +885,11 @@ mod tests {
         }
 
         fn call(&mut self, caller: u32, length: Timestamp) {
-            self.pass(RECORDED, Step::enter(self.time, RegionRef(CALLED), 1));
+            self.call_of(CALLED, caller, length);
+        }
+
+        fn call_of(&mut self, called: u32, caller: u32, length: Timestamp) {
+            self.pass(RECORDED, Step::enter(self.time, RegionRef(called), 1));
             self.run_in(&[0, caller, IN_CALL.0], length);
             self.pass(RECORDED, Step::leave(self.time));
         }
@@ -969,6 +973,22 @@ mod tests {
             let share = thread.share(&[0], end);
             assert!((share - expected).abs() < 0.01, "{share} of {end:?}");
         }
+    }
+
+    #[test]
+    fn a_function_that_always_runs_after_the_same_call_is_shown_there() {
+        let mut thread = Sampled::new(5_000);
+        let mut in_time = 0;
+        for _ in 0..20_000 {
+            thread.run(1, 1_000);
+            thread.call_of(8, 1, 50);
+            let before = thread.shown.get(&[0, 2][..]).copied().unwrap_or(0);
+            thread.run(2, 500);
+            thread.call_of(9, 2, 50);
+            in_time += thread.shown.get(&[0, 2][..]).copied().unwrap_or(0) - before;
+        }
+        let right = in_time as f64 / (20_000.0 * 500.0);
+        assert!(right > 0.98, "{right} of the time of function 2 is shown when it ran");
     }
 
     #[test]

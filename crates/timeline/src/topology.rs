@@ -316,7 +316,12 @@ impl Node<'_> {
         }
         let (on, own) = accelerator.uuid.as_ref().zip(counter.evidence.uuid.as_ref())?;
         match [on, own].map(|uuid| uuid.starts_with(CONTEXT)) {
-            [true, true] => Some((on == own).then(|| format!("the scope of the counter is {on}"))),
+            [true, true] if on == own => Some(Some(format!("the scope of the counter is {on}"))),
+            // Several contexts and streams may be on one GPU, so another one is on another GPU only if that has a counter, too.
+            [true, true] => {
+                let has_own = self.gpus().any(|other| other.part.evidence.uuid.as_ref() == Some(on));
+                has_own.then_some(None)
+            }
             [false, false] => Some((on == own).then(|| format!("UUID {on}"))),
             _ => None,
         }

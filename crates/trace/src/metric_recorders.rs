@@ -62,7 +62,8 @@ pub(crate) fn are_in_doubt(doubtful_joules: f64, total_joules: f64) -> bool {
 /// The recorders of one counter.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadBy {
-    /// The series of all recorders. The samples of the first one are used: it covers the longest time.
+    /// The series of all recorders. The samples of the first one are used: of those that cover the longest time, to 1 %, it has the
+    /// most.
     pub series: Vec<Series>,
     /// Location groups of the only processes that can draw from the counter; empty if any process may. A recorder need not have
     /// used what it counts: a processor's counters serve all processes, and a process may record for others. But if each
@@ -133,8 +134,12 @@ impl Recorders {
             (0..tracks.len()).partition(|at| some_count && is_silent(&tracks[*at]));
         let all = counting.len();
         let mut counters = compared.counters(counting);
-        // Recorders may end, or begin later than others.
-        counters.iter_mut().for_each(|counter| counter.sort_by_key(|at| Reverse(tracks[*at].covered())));
+        // Recorders may end, or begin later than others, and some read more often.
+        for counter in &mut counters {
+            let longest = counter.iter().map(|at| tracks[*at].covered()).max().unwrap_or(0);
+            let is_short = |at: &usize| tracks[*at].covered() < longest - longest / 100;
+            counter.sort_by_key(|at| (is_short(at), Reverse(tracks[*at].readings)));
+        }
         let names = named.recorders(compared, &counters);
         let Key { node, metric, .. } = &key;
         let what = if node.is_empty() { metric.clone() } else { format!("{metric} on {node}") };
@@ -154,7 +159,7 @@ impl Recorders {
         }
         self.notes.extend(match names.len() {
             1 if all == 1 => None,
-            1 => Some(format!("{what} is recorded by {all} locations that all read one counter: the samples that cover the longest time are used")),
+            1 => Some(format!("{what} is recorded by {all} locations that all read one counter: of those that cover the longest time, the one with the most samples is used")),
             several => Some(format!(
                 "{what} is recorded by {all} locations and means {several} devices: those of {}",
                 listed(names.iter(), NAMES_MAX)

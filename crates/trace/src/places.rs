@@ -49,14 +49,35 @@ fn node_name(definitions: &Definitions, path: &[&SystemTreeNode]) -> String {
     let (own, own_names) = (path[0], names(path));
     let named = definitions.system_tree_nodes.iter().filter(|(_, node)| node.name == own.name);
     let all = named.map(|(at, _)| path_of(definitions, Some(at)));
-    let (same, others): (Vec<_>, Vec<_>) = all
+    let (mut same, others): (Vec<_>, Vec<_>) = all
         .filter(|path| node_place(definitions, path) == Some(0))
         .partition(|path| names(path) == own_names);
+    same.retain(|path| std::ptr::eq(path[0], own) || has_processes(definitions, path[0]));
     let name = if others.is_empty() { own.name.clone() } else { own_names.join("/") };
     match same.iter().position(|path| std::ptr::eq(path[0], own)) {
         Some(before) if same.len() > 1 => format!("{name} ({})", before + 1),
         _ => name,
     }
+}
+
+/// Whether processes are in a part of the system tree.
+fn has_processes(definitions: &Definitions, part: &SystemTreeNode) -> bool {
+    let mut groups = definitions.location_groups.values();
+    groups.any(|group| {
+        let path = path_of(definitions, group.system_tree_parent);
+        path.iter().any(|of| std::ptr::eq(*of, part))
+    })
+}
+
+/// Returns the reason if nodes have one name and one path: a writer may have defined one node several times.
+pub(crate) fn doubt_of_equal_nodes<'a>(nodes: impl Iterator<Item = &'a String>) -> Option<String> {
+    let nodes: BTreeSet<&str> = nodes.filter_map(|node| node.strip_suffix(" (2)")).collect();
+    (!nodes.is_empty()).then(|| {
+        format!(
+            "the system tree has several nodes with the name and path {}: if they are one, its joules are counted several times",
+            nodes.into_iter().collect::<Vec<_>>().join(", ")
+        )
+    })
 }
 
 /// Returns the reason if it is unknown which parts of the system tree are the nodes, because processes are in several parts whose

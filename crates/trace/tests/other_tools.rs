@@ -677,7 +677,7 @@ fn nodes_of_the_same_name_and_path_are_several() {
         assert_joules_are(&summary, 1600.0);
         let joules = attributed(&summary);
         assert_eq!(joules.values().map(|joules| joules.round()).collect::<Vec<_>>(), [400.0, 1200.0]);
-        assert_complete(&summary);
+        assert_incomplete(&summary, "if they are one, its joules are counted several times");
     }
 }
 

@@ -82,7 +82,8 @@ impl Track {
             let since = reading.time - self.changed;
             update = Some(since).filter(|_| !std::mem::take(&mut self.is_interrupted));
             self.changed = reading.time;
-            let is_from_zero = self.last.value.as_f64() * NEAR_ZERO_RATIO <= reading.value.as_f64();
+            let is_from_zero =
+                self.last.value.as_f64().abs() * NEAR_ZERO_RATIO <= reading.value.as_f64().abs();
             if self.is_suspicious || self.first_step.is_some() || (self.rises == 1 && is_from_zero) {
                 let ticks = reading.time.saturating_sub(self.last.time).max(1);
                 let step = Step { units: step, units_per_tick: step / ticks as f64 };

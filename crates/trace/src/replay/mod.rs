@@ -17,7 +17,9 @@ use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
-use crate::places::{Ranks, doubt_of_nodes, doubt_of_uncounted, node_of, node_of_group};
+use crate::places::{
+    Ranks, doubt_of_equal_nodes, doubt_of_nodes, doubt_of_uncounted, node_of, node_of_group,
+};
 use crate::series::Series;
 use crate::value_type;
 use crate::{evidence, index, left_out, waits, work};
@@ -613,7 +615,8 @@ impl<'a> Survey<'a> {
         let definitions = self.devices.definitions();
         let missing = left_out::missing(definitions, &self.devices.shown, &counted);
         let counted = counted.into_iter().map(|(node, _)| node).collect();
-        let of_nodes = doubt_of_nodes(definitions).into_iter();
+        let nodes = self.attributor.devices.iter().map(|device| &device.info.node);
+        let of_nodes = doubt_of_nodes(definitions).into_iter().chain(doubt_of_equal_nodes(nodes));
         let of_nodes = of_nodes.chain(doubt_of_uncounted(definitions, &counted));
         let of_meters = self.devices.freshness.doubts(self.attributor.ticks_per_second);
         let of_meters = of_meters.chain(doubts_of_shared(&self.devices.meters()));
