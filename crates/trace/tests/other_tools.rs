@@ -112,8 +112,10 @@ impl Trace {
             let samples = self.samples.get(&reference.0).map_or(&[][..], Vec::as_slice);
             for at in 0..=READINGS {
                 for (metric, values) in samples {
-                    let value = values.get(at as usize).map(|value| [MetricValue::F64(*value)]);
-                    value.map(|value| events.metric(at * SECOND / 100, *metric, &value).unwrap());
+                    if let Some(value) = values.get(at as usize) {
+                        let value = MetricValue::F64(*value);
+                        events.metric(at * SECOND / 100, *metric, &[value]).unwrap();
+                    }
                 }
             }
             if works {
