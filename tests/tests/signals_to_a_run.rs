@@ -76,14 +76,32 @@ fn a_command_that_a_signal_kills_has_the_exit_status_128_plus_its_number() {
 }
 
 #[test]
-fn sigterm_is_passed_to_the_command_and_its_results_are_written() {
+fn a_signal_is_passed_to_the_command_and_its_results_are_written() {
+    for signal in [Signal::TERM, Signal::ABORT, Signal::VTALARM] {
+        let place = Place::new();
+        let running = under_way(&place, &program(&place), &[]);
+        running.signal(signal);
+        let done = running.wait();
+        assert_eq!(done.code, 128 + signal.as_raw(), "{done:#?}");
+        done.said_nothing();
+        check_results(&place, false);
+        place.no_process_left();
+    }
+}
+
+/// The command gets it when it unblocks it, or asks for it. dash unblocks all signals when it starts.
+#[test]
+fn a_signal_that_is_blocked_from_the_start_is_passed_on() {
     let place = Place::new();
-    let running = under_way(&place, &program(&place), &[]);
+    let waits = "echo > ready; until grep -q '^ShdPnd:.*4000$' /proc/$$/status; do sleep 0.01; done; exit 5";
+    let ampere = place.ampere_run("out", ["bash", "-c", waits]);
+    let mut blocking = place.command("env");
+    blocking.arg("--block-signal=TERM").arg(ampere.get_program()).args(ampere.get_args());
+    let running = start(&mut blocking);
+    until("the command runs", || place.path("ready").exists());
     running.signal(Signal::TERM);
     let done = running.wait();
-    assert_eq!(done.code, 128 + 15, "{done:#?}");
-    done.said_nothing();
-    check_results(&place, false);
+    assert_eq!(done.code, 5, "{done:#?}");
 }
 
 /// Returns the state of a process, such as `T` if it is stopped.

@@ -19,8 +19,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot::Receiver;
 
-/// Signals that users and batch systems send to programs.
-const SIGNALS: [Signal; 10] = [
+/// Signals that users and batch systems send to programs, and others that would end this process.
+const SIGNALS: [Signal; 16] = [
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
@@ -31,6 +31,12 @@ const SIGNALS: [Signal; 10] = [
     Signal::XCPU,
     Signal::TSTP,
     Signal::CONT,
+    Signal::ABORT,
+    Signal::PROF,
+    Signal::VTALARM,
+    Signal::IO,
+    Signal::POWER,
+    Signal::STKFLT,
 ];
 /// Signals that ask a program to end. Flux sends SIGALRM when a job's time has ended.
 const ORDERS_TO_END: [Signal; 5] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::ALARM];
@@ -86,6 +92,14 @@ impl Drop for Witness {
     }
 }
 
+/// Returns a runtime that can receive signals; `None` if too few descriptors are left.
+fn runtime() -> Option<Runtime> {
+    // Tokio panics if no descriptors are left for its signals, so this tries to open some first.
+    let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
+    drop(descriptors.ok()?);
+    tokio::runtime::Builder::new_current_thread().enable_all().build().ok()
+}
+
 /// Sends a message to `news` for each signal that arrives.
 fn listen(news: &UnboundedSender<News>, kind: fn(usize) -> News) {
     for (number, name) in SIGNALS.iter().enumerate() {
@@ -117,14 +131,12 @@ pub struct Listener {
 impl Listener {
     /// Starts to receive signals; returns `None` if too few descriptors are left.
     pub fn start() -> Option<Listener> {
-        // Tokio panics if no descriptors are left for its signals, so this tries to open some first.
-        let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
-        drop(descriptors.ok()?);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        let runtime = runtime()?;
         let (news, all) = unbounded_channel();
         let entered = runtime.enter();
         listen(&news, News::Got);
         drop(entered);
+        ampere_inherited::unblock_signals();
         Some(Listener { runtime, news, all })
     }
 
@@ -237,7 +249,7 @@ fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
 pub fn stop_waiting_when_asked(output: &Path, status: ExitStatus) {
     let output = output.to_owned();
     let listen = move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        let Some(runtime) = runtime() else { return };
         runtime.block_on(async {
             let (news, mut all) = unbounded_channel();
             listen(&news, News::Got);
@@ -277,6 +289,7 @@ pub fn witness() -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         let (news, mut all) = unbounded_channel();
         listen(&news, News::Got);
+        ampere_inherited::unblock_signals();
         let mut parent = tokio::net::UnixStream::from_std(parent)?;
         loop {
             let mut nothing = [0];

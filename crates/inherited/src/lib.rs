@@ -1,6 +1,6 @@
-//! Lets a command inherit what the process that starts it has inherited: signals that are ignored, closed standard streams, and
-//! the environment as it is. `nohup` and a shell's background jobs ignore the signals of a terminal, and service managers ignore
-//! SIGPIPE.
+//! Lets a command inherit what the process that starts it has inherited: signals that are ignored or blocked, closed standard
+//! streams, and the environment as it is. `nohup` and a shell's background jobs ignore the signals of a terminal, and service
+//! managers ignore SIGPIPE.
 //!
 //! Rust's start-up code ignores SIGPIPE and opens standard streams that are closed, and `Command` sorts the environment and
 //! drops entries that it does not understand. Only the command `ampere` contains this crate.
@@ -10,12 +10,15 @@ use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The signals that were ignored when this process started: bit n is signal n.
 static IGNORED: AtomicU32 = AtomicU32::new(0);
 /// The standard streams that were closed: bit n is descriptor n.
 static CLOSED: AtomicU32 = AtomicU32::new(0);
+/// The signals that were blocked before this process unblocked them.
+static BLOCKED: OnceLock<libc::sigset_t> = OnceLock::new();
 
 /// The C library calls this before Rust's start-up code.
 #[used]
@@ -44,6 +47,17 @@ fn is_ignored(signal: c_int) -> bool {
 pub fn wait_for_children() {
     // SAFETY: the default is valid for this signal.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Lets this thread, and those that it starts, receive all signals. Commands still inherit which ones were blocked.
+pub fn unblock_signals() {
+    // SAFETY: zeros are valid sets, and only the second one is written to.
+    unsafe {
+        let (mut none, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &none, &mut before);
+        let _ = BLOCKED.set(before);
+    }
 }
 
 /// Does to this process what a signal does by default: it ends or stops the process. Returns once the process is continued, or
@@ -86,12 +100,14 @@ pub fn inheriting(of: &Command) -> Command {
     // It must outlive a failed exec.
     let environment = pointers.leak().as_ptr().expose_provenance();
     let (ignored, closed) = (IGNORED.load(Ordering::Relaxed), CLOSED.load(Ordering::Relaxed));
+    let blocked = BLOCKED.get();
     let restore = move || {
         let bits = |of: u32| (0..32).filter(move |bit| of & 1 << bit != 0);
-        // SAFETY: valid signals, descriptors that only this process uses, and an array that is never freed.
+        // SAFETY: valid signals, a set that is never freed, descriptors that only this process uses, and such an array.
         unsafe {
             bits(ignored).for_each(|signal| _ = libc::signal(signal, libc::SIG_IGN));
             bits(closed).for_each(|fd| _ = libc::close(fd));
+            blocked.map(|set| libc::pthread_sigmask(libc::SIG_SETMASK, set, std::ptr::null_mut()));
             environ = std::ptr::with_exposed_provenance(environment);
         }
         Ok(())
