@@ -98,6 +98,8 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
         threads.free.reserve(room);
         location
     });
+    // Only the master location is still active, if its thread has ended.
+    deactivate(location);
     location::data(location).active.store(true, Ordering::Release);
     plugin::activate_location(location, if location == parent { null() } else { parent });
     thread.location = location;

@@ -134,7 +134,7 @@ impl Credits {
         let kind = usize::from(call.is_some());
         for at in 0..=self.used[kind].place {
             if at == 0 || places[at] != places[at - 1] {
-                let is_timed = at == self.used[kind].place;
+                let is_timed = places[at] == places[self.used[kind].place];
                 let division = self.add_at(place_of(places[at], call), stack, is_timed);
                 self.divisions[division].is_common = places[at] == COMMON;
                 self.used[kind].division = Some(division);
