@@ -43,22 +43,17 @@ fn refused(done: &Done, words: &[&str]) {
     done.said_once(words);
 }
 
-/// Checks that the trace is attributed with one line about what is missing, which the JSON has as well.
+/// Checks that the trace is attributed with these lines about what is missing or left out, which the JSON has as well.
 #[track_caller]
-fn with_a_warning(done: &Done, words: &[&str]) -> serde_json::Value {
-    assert_eq!(done.code, 0, "{done:#?}");
-    done.said_once(words);
-    incomplete(done, 1)
-}
-
-/// Like `with_a_warning`, for the recorded trace, whose powers are left out.
-#[track_caller]
-fn with_a_warning_before_powers(done: &Done, words: &[&str]) {
+fn with_warnings(done: &Done, lines: &[&[&str]]) -> serde_json::Value {
     assert_eq!(done.code, 0, "{done:#?}");
     done.no_panic();
-    prints(done, &[words, POWERS_LEFT_OUT[0], POWERS_LEFT_OUT[1]]);
-    incomplete(done, 3);
+    prints(done, lines);
+    incomplete(done, lines.len())
 }
+
+/// What is printed if the events of a location are cut off within regions.
+const UNENDED: &[&str] = &["regions that are never left"];
 
 #[track_caller]
 fn incomplete(done: &Done, notes: usize) -> serde_json::Value {
@@ -146,7 +141,8 @@ fn events_that_are_cut_short_are_attributed_up_to_there() {
     copy(&own, &place.path("cut"));
     cut(&place.path("cut/traces/0.evt"), 0.6);
     let done = attribute(&place, "cut/traces.otf2", &[]);
-    let summary = with_a_warning(&done, &["location 0", "up to the end of its events", "cut/traces/0.evt"]);
+    let summary =
+        with_warnings(&done, &[&["location 0", "up to the end of its events", "cut/traces/0.evt"], UNENDED]);
     assert!((joules(&summary) - joules(&whole)).abs() < 1e-9, "the samples are all there");
     assert!(summary["quality"]["events"].as_u64() < whole["quality"]["events"].as_u64());
     assert!(summary["quality"]["events"].as_u64() > Some(0));
@@ -154,7 +150,8 @@ fn events_that_are_cut_short_are_attributed_up_to_there() {
     copy(&own, &place.path("gone"));
     std::fs::remove_file(place.path("gone/traces/0.evt")).expect("it was there");
     let done = attribute(&place, "gone/traces.otf2", &[]);
-    let summary = with_a_warning(&done, &["location 0 (Process/Master thread)", "no event file", "left out"]);
+    let summary =
+        with_warnings(&done, &[&["location 0 (Process/Master thread)", "no event file", "left out"]]);
     let device = &summary["devices"][0];
     assert_eq!(device["views"][0]["attributed_joules"], 0.0);
     assert!((joules(&summary) - joules(&whole)).abs() < 1e-9);
@@ -229,10 +226,12 @@ fn the_rest_of_a_damaged_score_p_trace_is_attributed() {
     copy(&recorded, &place.path("cut"));
     cut(&place.path("cut/traces").join(&name), 0.5);
     let done = attribute(&place, "cut/traces.otf2", &[]);
-    with_a_warning_before_powers(&done, &[&format!("location {number}"), "up to the end of its events"]);
+    let location = format!("location {number}");
+    let [energies, others] = POWERS_LEFT_OUT;
+    with_warnings(&done, &[&[&location, "up to the end of its events"], energies, others, UNENDED]);
 
     copy(&recorded, &place.path("gone"));
     std::fs::remove_file(place.path("gone/traces").join(&name)).expect("it was there");
     let done = attribute(&place, "gone/traces.otf2", &[]);
-    with_a_warning_before_powers(&done, &[&format!("location {number}"), "no event file"]);
+    with_warnings(&done, &[&[&location, "no event file"], energies, others]);
 }

@@ -53,12 +53,17 @@ impl Nesting {
 
     /// Returns a line about joules that are in doubt because of leaves and regions without their counterpart.
     pub fn doubt(self) -> Option<String> {
-        (self.unmatched + self.unended > 0).then(|| {
-            format!(
-                "{} leaves are of regions that were not open, and are left out; {} regions have no leave of their own, and \
-                 ended with a region around them or the last event of their location: enters or leaves are missing in the trace",
-                self.unmatched, self.unended
-            )
-        })
+        let unended = "regions that are never left, and end with a region around them or the last event of their location";
+        let counts = [
+            (unended, self.unended),
+            ("leaves of regions that were not open, which are left out", self.unmatched),
+        ];
+        let lines: Vec<String> = counts
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(what, count)| format!("{what}: {count}"))
+            .collect();
+        (!lines.is_empty())
+            .then(|| format!("enters or leaves are missing in the trace: {}", lines.join("; ")))
     }
 }

@@ -638,7 +638,7 @@ fn functions_that_are_never_left_make_a_run_incomplete() {
         assert_joules_are(&summary, 400.0);
         match name {
             "worker" => assert_complete(&summary),
-            _ => assert_incomplete(&summary, "1 regions have no leave of their own"),
+            _ => assert_incomplete(&summary, "or the last event of their location: 1"),
         }
     }
 }
