@@ -38,7 +38,7 @@ fn the_summary_as_a_table() {
         ampere  trace    2 ranks on node0    1.94 s
         energy  415 J (0.12 Wh), 217 W
                 MEASURED  GPU + cpu_energy, rocm_smi + trace, every 10 ms
-                of which GPU-0 draws 194 J anyway (100 W, in 94 intervals without
+                of which GPU-0 draws 194 J anyway (100 W, in 64 intervals without
                 activity); the 221 J of cpu_energy are not divided in this way
                 of total: 22 % in kernels, 25 % on GPU-0 outside kernels, 53 % outside
                 of GPUs
@@ -145,7 +145,7 @@ fn the_page() {
     let (_, without_scripts) = page.split_once("<noscript>").expect("something without scripts");
     expect![[r#"
         2 ranks on node0, run trace
-        415 J, of which GPU-0 draws 194 J anyway (100 W, in 94 intervals without activity); the 221 J of cpu_energy are not divided in this way
+        415 J, of which GPU-0 draws 194 J anyway (100 W, in 64 intervals without activity); the 221 J of cpu_energy are not divided in this way
         1.9 s, 217 W on average; 0.0 % of the joules in no function
         22.0 % of the total while GPU kernels ran: kernel (22.0 %)
         on the host, also while kernels ran: most of the total in main (89.8 %), solve (10.2 %)

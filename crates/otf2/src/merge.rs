@@ -17,9 +17,6 @@ use crate::table::{CallingContextRef, LocationRef, MetricClassRef, MetricInstanc
 use std::ops::ControlFlow;
 use tournament::{Key, Tree};
 
-/// Later times are those that clock offsets have moved before 0, where OTF2 lets them wrap around.
-const TIME_MAX: u64 = i64::MAX as u64;
-
 /// One location that is being read.
 pub(crate) struct Stream<'a> {
     pub location: LocationRef,
@@ -30,29 +27,20 @@ pub(crate) struct Stream<'a> {
     next: usize,
     /// The number of events in the file that are not in the batch yet; unknown if all files are in one container.
     left: Option<u64>,
-    /// The latest time that can be right.
-    time_max: u64,
     /// The current context of the location, in traces of unwinding and sampling.
     context: Option<CallingContextRef>,
     nest: Nest,
 }
 
 impl<'a> Stream<'a> {
-    /// Returns a stream of a file with this number of events, in a trace that starts at a time.
-    pub(crate) fn new(
-        location: LocationRef,
-        reader: EventReader<'a>,
-        events: Option<u64>,
-        start: u64,
-    ) -> Stream<'a> {
-        let time_max = if start > TIME_MAX { u64::MAX } else { TIME_MAX };
+    /// Returns a stream of a file with this number of events.
+    pub(crate) fn new(location: LocationRef, reader: EventReader<'a>, events: Option<u64>) -> Stream<'a> {
         Stream {
             location,
             reader: Some(reader),
             batch: Batch::default(),
             next: 0,
             left: events,
-            time_max,
             context: None,
             nest: Nest::new(location),
         }
@@ -71,9 +59,6 @@ impl<'a> Stream<'a> {
             }
             let read = reader.read(wanted, &mut self.batch);
             *records += *read.as_ref().unwrap_or(&(self.batch.events.len() as u64));
-            for event in self.batch.events.iter_mut().filter(|event| event.time > self.time_max) {
-                event.time = 0;
-            }
             let known = self.left.take();
             match read {
                 Ok(read) if read == wanted => self.left = known.map(|left| left - read),

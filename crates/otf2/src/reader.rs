@@ -188,7 +188,6 @@ impl Trace {
         let wanted_values = Wanted { first, second };
         let kinds =
             WantedKinds { communication: handler.wants_communication(), others: handler.wants_other() };
-        let start = self.definitions.clock.global_offset;
         let mut streams = Vec::with_capacity(present.len());
         for (location, extent) in present {
             if !wanted(location) {
@@ -208,7 +207,7 @@ impl Trace {
                 continue;
             }
             match self.reader.event_reader(location.0, kinds, wanted_values) {
-                Ok(reader) => streams.push(Stream::new(location, reader, extent.events, start)),
+                Ok(reader) => streams.push(Stream::new(location, reader, extent.events)),
                 Err(error) if error.code == OUT_OF_FILES => {
                     return Err(Error::TooManyFiles { locations: self.definitions.locations.len() });
                 }

@@ -18,7 +18,6 @@ use ampere_timeline::attributor::{Attributor, watts_max_of};
 use ampere_timeline::topology::metric_number;
 use anyhow::Context;
 use otf2::{Definitions, EventHandler, Flow, LocationGroupRef, LocationRef, MetricRef, MetricValue, Trace};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -62,8 +61,8 @@ pub(crate) fn are_in_doubt(doubtful_joules: f64, total_joules: f64) -> bool {
 /// The recorders of one counter.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadBy {
-    /// The series of all recorders. The samples of the first one are used: of those that cover the longest time, to 1 %, it has the
-    /// most.
+    /// The series of all recorders. The samples of the first one are used: it covers the longest time, to 1 %, and has at least half as
+    /// many readings as any other.
     pub series: Vec<Series>,
     /// Location groups of the only processes that can draw from the counter; empty if any process may. A recorder need not have
     /// used what it counts: a processor's counters serve all processes, and a process may record for others. But if each
@@ -138,7 +137,9 @@ impl Recorders {
         for counter in &mut counters {
             let longest = counter.iter().map(|at| tracks[*at].covered()).max().unwrap_or(0);
             let is_short = |at: &usize| tracks[*at].covered() < longest - longest / 100;
-            counter.sort_by_key(|at| (is_short(at), Reverse(tracks[*at].readings)));
+            let most = counter.iter().map(|at| tracks[*at].readings).max().unwrap_or(0);
+            let is_sparse = |at: &usize| tracks[*at].readings < most / 2;
+            counter.sort_by_key(|at| (is_short(at), is_sparse(at)));
         }
         let names = named.recorders(compared, &counters);
         let Key { node, metric, .. } = &key;
@@ -159,7 +160,7 @@ impl Recorders {
         }
         self.notes.extend(match names.len() {
             1 if all == 1 => None,
-            1 => Some(format!("{what} is recorded by {all} locations that all read one counter: of those that cover the longest time, the one with the most samples is used")),
+            1 => Some(format!("{what} is recorded by {all} locations that all read one counter: only the samples of one of them are used")),
             several => Some(format!(
                 "{what} is recorded by {all} locations and means {several} devices: those of {}",
                 listed(names.iter(), NAMES_MAX)

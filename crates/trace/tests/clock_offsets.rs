@@ -51,38 +51,6 @@ fn attribute(archive: &Path) -> Attributed {
     ampere_trace::offline::attribute(&trace, &Config::default(), None, &mut |_, _| {}).unwrap()
 }
 
-#[test]
-fn a_time_that_offsets_move_before_the_start_is_the_start() {
-    let mut definitions = Definitions::default();
-    definitions.clock = ClockProperties { timer_resolution: 1000, ..definitions.clock };
-    let ranks = ranks(&mut definitions);
-    let energy = definitions.metric_members.push(MetricMember {
-        name: "node energy".into(),
-        unit: "J".into(),
-        value_type: MetricValueType::U64,
-        ..Default::default()
-    });
-    let energy = definitions.add_metric_class(MetricClass { members: vec![energy], ..Default::default() });
-    let program = definitions.regions.push(Region { name: "a.out".into(), ..Region::default() });
-    let place = tempfile::tempdir().unwrap();
-    let archive = ArchiveWriter::create(place.path()).unwrap();
-    for rank in &ranks {
-        let mut events = archive.event_writer(*rank).unwrap();
-        events.enter(0, program).unwrap();
-        if rank.0 == 0 {
-            (0..11).for_each(|second| events.metric_u64(1000 * second, energy, 100 * second).unwrap());
-        }
-        events.leave(10_003, program).unwrap();
-        events.close().unwrap();
-    }
-    archive.finish(&definitions).unwrap();
-    add_offsets(place.path(), &definitions, (ranks[2], 2), &[(0, -3), (20_000, -3)]);
-    let attributed = attribute(place.path());
-    let view = &attributed.summary.devices[0].views[0];
-    assert!((view.attributed_joules - 1000.0).abs() < 1e-9, "{view:?}");
-    assert_eq!(attributed.summary.run.missing, [""; 0]);
-}
-
 /// One reading has a time after the end of the run.
 #[test]
 fn readings_that_come_after_one_of_a_later_time_make_a_run_incomplete() {
