@@ -357,12 +357,12 @@ impl Tables<'_> {
         })
     }
 
-    /// Returns a note if the run is incomplete because more than a third of a device's readings could not be true.
+    /// Returns a note if the run is incomplete because more than two in five of a device's readings could not be true.
     fn misread_note(&self, number: usize) -> Option<String> {
         let device = &self.attributor.devices[number];
         let figures = device.counter_figures();
         let (misread, used) = (figures.misreadings, figures.samples);
-        (device.info.unit == Unit::Joules && 2 * misread > used && misread >= MISREADINGS_MIN).then(|| {
+        (device.info.unit == Unit::Joules && 3 * misread > 2 * used && misread >= MISREADINGS_MIN).then(|| {
             format!(
                 "{}: {misread} of {} readings could not be true and are left out: its values rise and fall, so either \
                 it is not an energy counter, or its joules are wrong",
