@@ -342,10 +342,11 @@ fn the_live_table_leaves_the_terminal_to_a_command_that_reads_keys() {
         return;
     }
     let place = Place::new();
+    place.compile("cc", "works", WORKS, &["-finstrument-functions"]);
     place.script(
         "reads",
         "#!/bin/sh\nwait_for() { until [ -e $1 ]; do sleep 0.01; done; }\n\
-         printf 'a part '; wait_for keys; stty -icanon; wait_for go; stty icanon; echo of a line\n",
+         ./works >works.out & printf 'a part '; wait_for keys; stty -icanon; wait_for go; stty icanon; echo of a line; wait\n",
     );
     let terminal = Terminal::open(&place, (100, 40));
     terminal.runs("$AMPERE run -o out -- ./reads");
