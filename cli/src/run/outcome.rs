@@ -49,8 +49,8 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
     }
     let summary = ampere_owned::read(&output.join("summary.json"), BYTES_MAX)
         .ok()
-        .and_then(|text| serde_json::from_slice(&text).ok());
-    let Some(summary): Option<Summary> = summary else { return false };
+        .and_then(|text| Summary::of_json(&text).ok());
+    let Some(summary) = summary else { return false };
     let has_others = summary.run.nodes.len() > 1 || !nodes::below(output, &summary.run.id).is_empty();
     let has_events = summary.quality.records.events > 0 || has_others;
     let is_recorded = !expected.score_p || summary.run.host == "score-p" || has_others;

@@ -104,7 +104,7 @@ impl Asked {
     pub fn first_lines(&self, columns: usize, rows: usize) -> Option<Vec<String>> {
         let Asked::Directory(directory) = self else { return None };
         let summary = ampere_owned::read(&directory.join("summary.json"), BYTES_MAX).ok()?;
-        let summary: Summary = serde_json::from_slice(&summary).ok()?;
+        let summary = Summary::of_json(&summary).ok()?;
         // Lines start with a blank, and there is a margin of one column.
         let screen = Screen::new(columns.saturating_sub(2), false).with_lines(rows);
         let lines = first::render(&summary, screen, &places_to_look(directory, &summary));

@@ -285,7 +285,7 @@ impl LiveRun {
         let longest = timeline.clock.ticks(STACK_WAIT_MAX);
         // If a killed collector was replaced, the first samples and CPU times may be of a long time ago.
         let is_new =
-            (self.sampling.stacks.as_ref()).is_some_and(|stacks| stacks.began.elapsed() < STACK_WAIT_MAX);
+            self.sampling.stacks.as_ref().is_some_and(|stacks| stacks.began.elapsed() < STACK_WAIT_MAX);
         let stacks = stacks_until.max(if is_new { 0 } else { now.saturating_sub(longest) });
         now.saturating_sub(slack).min(timeline.behind.unwrap_or(Timestamp::MAX)).min(stacks)
     }

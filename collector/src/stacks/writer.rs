@@ -206,9 +206,8 @@ impl Writer {
     pub fn fetch(&mut self, mut sampler: Option<&mut Sampler>, is_last: bool) -> bool {
         let before = self.timing.clock.now();
         let now = self.timing.clock.read();
-        let counts: FxHashMap<u32, u64> = (self.processes.keys())
-            .filter_map(|process| Some((*process, cpu_of_process(*process)?)))
-            .collect();
+        let counts: FxHashMap<u32, u64> =
+            self.processes.keys().filter_map(|process| Some((*process, cpu_of_process(*process)?))).collect();
         let mut has_started = false;
         if let Some(sampler) = &mut sampler {
             let mut fetched = std::mem::take(&mut self.fetched);
