@@ -40,25 +40,26 @@ fn join(directory: &Path, run_id: &str) -> Result<(), ResultsError> {
     let has_ended = |run: &Run| run.id == run_id && !run.running;
     let Some(there) = nodes::head(&directory.join("summary.json")).filter(has_ended) else { return Ok(()) };
     let nodes = nodes::below(directory, run_id);
-    let (mut ended, unfinished): (Vec<Node>, Vec<Node>) =
+    let (ended, unfinished): (Vec<Node>, Vec<Node>) =
         nodes.into_iter().partition(|node| node.run.as_ref().is_some_and(has_ended));
     let unfinished: Vec<String> = unfinished.iter().map(unfinished_words).collect();
-    let is_known = |reason: &String| ended.is_empty() || there.missing.contains(reason);
+    let is_known = |reason: &String| there.missing.contains(reason);
     let is_up_to_date = nodes::missing_in(&there, &ended).next().is_none() && unfinished.iter().all(is_known);
     if is_up_to_date || bytes(directory, &ended) > BYTES_MAX {
         return Ok(());
     }
     let mut parts = Vec::new();
-    if let [own] = there.nodes.as_slice() {
+    if let [own] = there.nodes.as_slice()
+        && let place = directory.join(&*file_name(own))
+        && ended.iter().all(|node| node.directory != place)
+    {
         let first = read_summary(directory)?;
         if first.run.nodes != there.nodes {
             return Ok(()); // another process has joined them in the meantime
         }
-        let place = directory.join(&*file_name(own));
         ampere_owned::make_all(&place, ampere_owned::DIRECTORY_MODE)
             .map_err(|why| ResultsError::Read { path: place.clone(), why })?;
         write_results_among_others(&place, &first)?;
-        ended.retain(|node| node.directory != place);
         parts.push(first);
     }
     for node in &ended {
@@ -112,7 +113,14 @@ mod tests {
             read_summary(run.path()).expect("a summary").run
         };
         write("", "a", false);
+        write("b", "b", true);
+        for _ in 0..2 {
+            let whole = join();
+            assert_eq!((whole.nodes.as_slice(), whole.complete), (&["a".to_owned()][..], false));
+            assert!(matches!(&*whole.missing, [reason] if reason.starts_with("node b has not ended")));
+        }
         write("b", "b", false);
+        assert_eq!(join().nodes.len(), 2);
         write("c", "c", true);
         for _ in 0..2 {
             let whole = join();

@@ -241,7 +241,7 @@ impl ReadingTracker {
             return;
         }
         if main.is_doubtful() {
-            if self.seconds_in_doubt() < window {
+            if !main.has_steps_to_compare() || self.seconds_in_doubt() < window {
                 return;
             }
             self.resolve_doubt();
@@ -379,7 +379,7 @@ impl ReadingTracker {
         let risen = candidates.filter(|(_, track)| is_certain(track));
         if let Some((at, _)) = risen.max_by_key(|(_, track)| track.number) {
             let track = &mut self.others[at];
-            if track.is_doubtful() && track.rises > 1 {
+            if track.is_doubtful() && track.has_steps_to_compare() {
                 track.drop_first_value();
             }
             self.change_main(at);
@@ -387,7 +387,7 @@ impl ReadingTracker {
         self.drop_others();
         let Some(main) = &self.main else { return };
         let is_unproven = main.is_unproven;
-        if main.is_doubtful() && main.rises > 1 {
+        if main.is_doubtful() && main.has_steps_to_compare() {
             self.resolve_doubt();
         } else if main.is_confirmed() || main.may_stand_still(self.number) {
             self.emit_first_value();

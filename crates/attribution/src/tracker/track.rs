@@ -10,6 +10,9 @@ const NEAR_ZERO_RATIO: f64 = 100.0;
 /// A first step that is more than this many times the largest of those that follow may come from a wrong value. The first step of
 /// a real counter can be the largest, too, but hardly by so much.
 const UNUSUAL_STEP: f64 = 4.0;
+/// The number of rises before the first value can be dropped, if it is near 0 and if it is suspicious. Of two or three steps, the
+/// first is often the largest.
+const RISES_IN_DOUBT: [u32; 2] = [5, 2];
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Step {
@@ -119,6 +122,11 @@ impl Track {
             UNUSUAL_STEP * largest.units < first.units
                 && UNUSUAL_STEP * largest.units_per_tick < first.units_per_tick
         })
+    }
+
+    /// Whether enough steps are known to drop a doubtful first value.
+    pub fn has_steps_to_compare(&self) -> bool {
+        self.rises >= RISES_IN_DOUBT[usize::from(self.is_suspicious)]
     }
 
     /// Whether the counter is known to count on this track.
