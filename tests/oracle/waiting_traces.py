@@ -465,6 +465,7 @@ class RandomProgram:
 
     def samples(self, kind, last):
         time, value, most = self.start - self.below(200), self.random.choice([1, 17, 2**33]), self.random.choice([2, 1000, 5_000_000])
+        value = max(value, most // 50 + 1)  # a first value near 0 might not be a reading
         end, samples = self.start + int((last - self.start) * self.random.uniform(0.4, 1.3)), []
         while time <= end or len(samples) < 2:
             samples.append((time, value))

@@ -702,11 +702,25 @@ fn each_process_draws_from_the_gpus_on_which_it_has_queues() {
     let mut command = as_it_is(&place, &["sh", "-c", ON_GPUS]);
     with_rocm_smi(&mut command, "watts=300,100").env("AMPERE_SYS_ROOT", &node);
     let running = start(command.current_dir(place.path("")));
-    let manifests = || files_below(&place.path("out")).into_iter().filter(|path| path.ends_with("run.json"));
-    let has_seen = |gpu: &str| {
-        manifests().any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.contains(gpu)))
+    let manifests = || {
+        let paths = files_below(&place.path("out")).into_iter().filter(|path| path.ends_with("run.json"));
+        paths.filter_map(|path| serde_json::from_slice::<Value>(&std::fs::read(path).ok()?).ok())
     };
-    until("both are known", || has_seen("0000:c1:00.0") && has_seen("0000:c2:00.0"));
+    let knows = |program: &str, gpus: &[&str]| {
+        let of_program = |pid: &str| {
+            let processes = place.processes();
+            processes.iter().any(|(of, command)| of.to_string() == pid && command.starts_with(program))
+        };
+        manifests().any(|manifest| {
+            let mut queues = manifest["queues"].as_object().into_iter().flatten();
+            queues.any(|(process, known)| {
+                *known == json!(gpus) && of_program(process.split(' ').next().unwrap_or_default())
+            })
+        })
+    };
+    until("the GPUs of all three are known", || {
+        knows("./one", &["0000:c2:00.0"]) && knows("./other", &["0000:c1:00.0"]) && knows("./none", &[])
+    });
     let others = [("./other", 1), ("./none", 1)];
     until("both others are sampled", || samples(&place, 1, &others));
     place.write("one-ends", "");

@@ -75,11 +75,8 @@ fn look_at_queues(run: &mut LiveRun, process: usize) {
         return;
     }
     let used = gpus_of(process, node, run.sampling.sampler.as_ref());
-    let has_queues = matches!(used, UsedGpus::At(_));
     if process.find_gpus(used, &mut run.options.manifest.progress.queues) {
-        if has_queues {
-            run.options.save_manifest(&run.ingest.spool, &mut run.notes);
-        }
+        run.options.save_manifest(&run.ingest.spool, &mut run.notes);
         run.add_new_definitions();
     }
 }

@@ -25,7 +25,6 @@ use crate::sampling::samples::Samples;
 use crate::serving::latest::Latest;
 use crate::serving::publishing::{Published, Publisher};
 use crate::stacks::StackSampling;
-use ampere_counters::UsedGpus;
 use ampere_model::{Clocks, Timestamp};
 use ampere_ring::Session;
 use ampere_settings::Config;
@@ -334,21 +333,20 @@ impl LiveRun {
             return;
         };
         let known = &mut self.options.manifest.progress.queues;
-        let mut has_queues = false;
+        let mut has_changed = false;
         for process in &mut self.ingest.processes {
             if let Some(node) =
                 self.node.as_ref().filter(|_| timeline.pipeline.attributor.distinguishes_gpus())
                 && process.is_first_queue_check_due()
             {
                 let used = liveness::gpus_of(process, node, self.sampling.sampler.as_ref());
-                has_queues |= matches!(used, UsedGpus::At(_));
-                process.find_gpus(used, known);
+                has_changed |= process.find_gpus(used, known);
             }
             if !known.is_empty() {
                 process.set_gpus(known.get(&process.pid_and_start()));
             }
         }
-        if has_queues {
+        if has_changed {
             self.options.save_manifest(&self.ingest.spool, &mut self.notes);
         }
         finding::add_new_definitions(&mut self.ingest, timeline, &mut self.notes);

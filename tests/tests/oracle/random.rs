@@ -374,9 +374,9 @@ impl Trace {
             let last = self.start + random.below(1200) * self.step;
             let first = self.start - random.below(200);
             let mut counter = Sampled::new(random, &device, class, first, last);
-            counter.value = counter.value.max(17);
             // The steps differ enough for these counters not to be recognised as the same one.
             counter.largest_step = 200_000 * 5u64.pow(at as u32);
+            counter.value = counter.value.max(first_value_min(counter.largest_step));
             let (step, offset) = (self.step, at as u64);
             self.location(*process, "sampler", LocationType::Metric, |writer| {
                 if !own {
@@ -488,8 +488,8 @@ struct Sampled {
 
 impl Sampled {
     fn new(random: &mut Random, device: &Device, class: MetricClassRef, first: u64, last: u64) -> Sampled {
-        // A counter does not start at 0: if the first rise were then faster than all later ones, the 0 might not be a reading.
-        let value = *random.choose(&[1, 17, 1 << 33, (1 << 62) + 1]);
+        let largest_step = *random.choose(&[2, 1000, 5_000_000]);
+        let value = *random.choose(&[1, 17, 1 << 33, (1 << 62) + 1]).max(&first_value_min(largest_step));
         let value = if device.value == MetricValueType::F64 { value % (1 << 40) } else { value };
         Sampled {
             class,
@@ -499,7 +499,7 @@ impl Sampled {
             instantaneous: device.instantaneous,
             value,
             samples: 0,
-            largest_step: *random.choose(&[2, 1000, 5_000_000]),
+            largest_step,
         }
     }
 
@@ -517,6 +517,12 @@ impl Sampled {
             _ => MetricValue::U64(self.value),
         }
     }
+}
+
+/// A counter does not start near 0: if the first rise were then larger and faster than all later ones, the first value might not
+/// be a reading.
+fn first_value_min(largest_step: u64) -> u64 {
+    largest_step / 50 + 1
 }
 
 fn toml(devices: &[Device], baselines: &[f64]) -> String {

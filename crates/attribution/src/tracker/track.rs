@@ -12,7 +12,7 @@ const NEAR_ZERO_RATIO: f64 = 100.0;
 const UNUSUAL_STEP: f64 = 4.0;
 /// The number of rises before the first value can be dropped, if it is near 0 and if it is suspicious. Of two or three steps, the
 /// first is often the largest.
-const RISES_IN_DOUBT: [u32; 2] = [5, 2];
+const RISES_IN_DOUBT: [u32; 2] = [4, 2];
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Step {
