@@ -136,12 +136,12 @@ fn a_rank_goes_on_in_its_main_thread_after_the_thread_that_recorded_first_has_en
     let main = r#"
         #include <pthread.h>
         void first(double);
-        __attribute__((no_instrument_function)) static void *start(void *none) { first(0.1); return none; }
+        __attribute__((no_instrument_function)) static void *start(void *none) { first(1.2); return none; }
         __attribute__((no_instrument_function)) int main(void) {
             pthread_t thread;
             pthread_create(&thread, 0, start, 0);
             pthread_join(thread, 0);
-            spin(0.7);
+            spin(1.2);
             return 0;
         }
     "#;
@@ -149,7 +149,12 @@ fn a_rank_goes_on_in_its_main_thread_after_the_thread_that_recorded_first_has_en
     let source = [SPIN, &first[first.find("__attribute__").expect("the function")..], main].concat();
     let options = ["-O1", "-finstrument-functions", "-pthread", "-rdynamic"];
     let program = place.compile("cc", "threads", &source, &options);
-    assert_most_in(&place, &[&program.to_string_lossy()], "spin");
+    let (summary, idle) = measured(&place, &[&program.to_string_lossy()]);
+    for region in ["first", "spin"] {
+        assert!((0.4..0.6).contains(&share(&summary, region)), "{region}: {summary:#}");
+    }
+    assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
 }
 
 #[test]

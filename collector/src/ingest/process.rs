@@ -132,10 +132,18 @@ pub(crate) struct Losses {
 pub(crate) struct Threads {
     pub seconds: Option<ThreadSeconds>,
     checks: Checks,
-    /// The CPU time of all threads except the main one: at the first check after sampling of the process stopped, and at the
-    /// last check.
-    unsampled: Option<(f64, f64)>,
+    /// The CPU time of all threads except the main one since sampling of the process stopped.
+    unsampled: Option<Unsampled>,
     unsampled_checks: Checks,
+}
+
+#[derive(Debug)]
+struct Unsampled {
+    /// When the thread that counts as the main thread was started.
+    main: u64,
+    /// The CPU time of the other threads that the last check found.
+    others: f64,
+    seconds: f64,
 }
 
 /// Checks for the GPUs that a process uses.
@@ -426,7 +434,13 @@ impl Process {
         }
         if let Some((whole, main)) = self.whole_and_main_thread() {
             let others = whole.cpu_ns.saturating_sub(main.cpu_ns) as f64 * 1e-9;
-            self.threads.unsampled.get_or_insert((others, others)).1 = others;
+            let begin = Unsampled { main: main.started, others, seconds: 0.0 };
+            let unsampled = self.threads.unsampled.get_or_insert(begin);
+            // If another thread has become the main thread, the others have the CPU time of the one before it.
+            if unsampled.main == main.started {
+                unsampled.seconds += (others - unsampled.others).max(0.0);
+            }
+            (unsampled.main, unsampled.others) = (main.started, others);
         }
     }
 
@@ -444,7 +458,7 @@ impl Process {
 
     /// Returns the CPU time of all threads except the main one while the process was not sampled.
     pub fn unsampled_seconds(&self) -> f64 {
-        self.threads.unsampled.map_or(0.0, |(begin, end)| end - begin)
+        self.threads.unsampled.as_ref().map_or(0.0, |unsampled| unsampled.seconds)
     }
 
     /// Returns pid and start time, which are the same in all logs of a process.

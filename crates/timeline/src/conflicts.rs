@@ -241,8 +241,10 @@ impl<'a> Run<'a> {
     fn hidden_gpus(&self, node: &str) -> Option<String> {
         let attributor = self.attributor;
         let is_hidden = |(at, device): &(usize, &Device)| {
-            let joules = attributor.engine.totals(device.views.ranks).total_joules;
-            device.info.node == node && joules > 0.0 && attributor.counts(*at) && attributor.is_hidden(*at)
+            device.info.node == node
+                && attributor.counts(*at)
+                && attributor.is_hidden(*at)
+                && attributor.engine.totals(device.views.ranks).total_joules > 0.0
         };
         let hidden = attributor.devices.iter().enumerate().filter(is_hidden);
         let names: Vec<&str> = hidden.map(|(_, device)| device.info.name.as_str()).collect();
