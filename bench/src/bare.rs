@@ -111,7 +111,7 @@ fn success() -> sys::OTF2_ErrorCode {
 }
 
 fn check(code: sys::OTF2_ErrorCode) {
-    assert_eq!(code, success(), "OTF2 fails");
+    assert_eq!(code, success(), "an OTF2 call failed");
 }
 
 unsafe extern "C" fn on_location(
@@ -138,8 +138,8 @@ pub fn write_main(locations: &str, events: &str, calls_per_message: &str, direct
     let directory = CString::new(directory).expect("a name without NUL");
     let pattern = Pattern::Walk { calls_per_message: number(calls_per_message) as usize }.records();
     let flush = sys::OTF2_FlushCallbacks { otf2_pre_flush: Some(flush), otf2_post_flush: None };
-    // SAFETY: all handles are used in the order that the library requires, and the archive is closed once; names and callbacks
-    // outlive it.
+    // SAFETY: all handles are used in the order that the library requires; names and callbacks outlive the archive. It is
+    // deliberately not closed: no anchor file is written, and the process exits.
     unsafe {
         let archive = sys::OTF2_Archive_Open(
             directory.as_ptr(),

@@ -25,7 +25,7 @@ pub struct ReplayArguments {
     /// The trace's anchor file, traces.otf2, or its directory
     #[arg(value_hint = clap::ValueHint::FilePath)]
     trace: PathBuf,
-    /// How many times as fast as it was recorded the trace is played; 0 or "max": as fast as possible
+    /// Playback speed relative to the recording; 0 or "max": as fast as possible
     #[arg(long, value_name = "N", default_value = "1")]
     speed: Speed,
     /// Settings file, such as ampere.toml: mainly which metric belongs to which device
@@ -37,7 +37,7 @@ pub struct ReplayArguments {
     /// Where the results go [default: ./ampere-<date>_<time>_<id>]
     #[arg(short, long, env = "AMPERE_OUTPUT", value_parser = path_parser())]
     output: Option<PathBuf>,
-    /// Delay the events of GPU streams by this many seconds, in batches; "end": to the end
+    /// Delay the events of GPU streams by this many seconds, in batches; "end": to the end of the run
     #[arg(long, value_name = "SECONDS", default_value = "0.5")]
     gpu_lag: Lag,
     /// After the end, serve the page with the final figures, and the last /metrics, for this many seconds
@@ -59,7 +59,7 @@ impl std::str::FromStr for Lag {
 
 /// An error: the text is not a number of seconds.
 #[derive(Debug, thiserror::Error)]
-#[error("use a number of seconds of 0 or more")]
+#[error("give a number of seconds, 0 or more")]
 struct NoSeconds;
 
 fn seconds(text: &str) -> Result<Duration, NoSeconds> {

@@ -123,7 +123,7 @@ fn the_power_is_that_of_the_final_figures() {
     place.assert_clean();
 }
 
-/// A counter changes seldom and is reset: what was unknown during the run is known from the trace.
+/// A counter rarely changes and is reset: what was unknown during the run is known from the trace.
 #[test]
 fn the_total_is_that_of_the_final_figures() {
     let place = Place::new();

@@ -476,7 +476,7 @@ fn the_plugin_alone_does_the_same() {
 
 /// With srun, `ampere run` is started by the launcher, once for each rank.
 #[test]
-fn a_run_that_the_launcher_starts_for_each_rank_is_one() {
+fn runs_that_the_launcher_starts_for_each_rank_form_one_run() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     let mut command = place.command("mpirun");

@@ -1,5 +1,5 @@
-//! What ranks use while they wait for each other in MPI, and who caused it: on random traces, compared with a slow and readable
-//! program that shares no code with ampere, and in programs whose delays are known.
+//! Tests the energy that ranks use while they wait for each other in MPI, and who caused it: on random traces, compared with a
+//! slow and readable program that shares no code with ampere, and in programs whose delays are known.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::random::setting;
@@ -101,7 +101,7 @@ subroutine work_for_a_second
 end subroutine
 ";
 
-/// What stands for the names in the program: the old interfaces have integers as handles.
+/// What replaces the placeholders MPI, COMM and REQUEST; in the old interfaces, handles are integers.
 const INTERFACES: [[&str; 3]; 3] = [
     ["MPI=use mpi", "COMM=integer", "REQUEST=integer"],
     ["MPI=include 'mpif.h'", "COMM=integer", "REQUEST=integer"],
@@ -151,7 +151,7 @@ const RUNS_MAX: usize = 6;
 /// Number of messages in the trace. 18 of them are the data of collectives among neighbours, and six are from MPI_Win_post to
 /// MPI_Win_start and from MPI_Win_complete to MPI_Win_wait.
 const MESSAGES: f64 = 34.0;
-/// Twelve of them are the data of collectives among neighbours.
+/// 12 of these messages are the data of collectives among neighbours.
 const MESSAGES_IN_FORTRAN: f64 = 13.0;
 const KINDS: [&str; 6] = ["late sender", "late receiver", "barrier", "n-to-n", "1-to-n", "n-to-1"];
 
@@ -291,19 +291,8 @@ fn delays_cause_waiting(
         unseen.retain(|(rank, function)| {
             let key = |suffix| (format!("MPI Rank {rank}"), format!("{function}{suffix}"));
             let row = rows.get(&key("")).or_else(|| rows.get(&key("_")));
-            let [seconds, waited, caused] = *match row {
-                None if is_sampled => return true,
-                row => row.expect("a row of the function"),
-            };
-            let is_whole = seconds > 0.9 * DELAY;
-            assert!((is_whole || is_sampled) && waited == 0.0, "{function}: {seconds} s, {waited} J");
-            let joules = (RANKS - 1) as f64 * seconds * WATTS / RANKS as f64;
-            assert!(
-                caused < 1.02 * joules,
-                "{function} caused {caused} J, and at most {joules} J are possible"
-            );
-            println!("{function} caused {caused} J of {joules} J");
-            !is_whole || relative(caused, joules) > 0.02
+            assert!(row.is_some() || is_sampled, "{function} has no row");
+            !row.is_some_and(|row| was_seen(function, *row, is_sampled))
         });
         if unseen.is_empty() && unseen_kinds.is_empty() {
             break;
@@ -315,6 +304,17 @@ fn delays_cause_waiting(
         "in {RUNS_MAX} runs, others waited for less than half of {unseen_kinds:?}"
     );
     place.assert_clean();
+}
+
+/// Checks the row of a function that is slow: its seconds, the joules that it used waiting, and those that others used waiting
+/// for it. Returns whether the whole delay was seen, and others waited for all of it.
+fn was_seen(function: &str, [seconds, waited, caused]: [f64; 3], is_sampled: bool) -> bool {
+    let is_whole = seconds > 0.9 * DELAY;
+    assert!((is_whole || is_sampled) && waited == 0.0, "{function}: {seconds} s, {waited} J");
+    let joules = (RANKS - 1) as f64 * seconds * WATTS / RANKS as f64;
+    assert!(caused < 1.02 * joules, "{function} caused {caused} J, and at most {joules} J are possible");
+    println!("{function} caused {caused} J of {joules} J");
+    is_whole && relative(caused, joules) <= 0.02
 }
 
 const MESSAGES_IN_RING: f64 = 600.0;
@@ -419,7 +419,7 @@ fn a_run_finds_at_its_end_what_ranks_used_waiting() {
     }
 }
 
-/// The trace, from which waiting is computed, does not have them.
+/// Waiting is computed from the trace, which does not contain the estimate's watts; the summary must keep them.
 #[test]
 fn a_run_with_waiting_has_the_watts_of_its_estimate() {
     let (compiler, (_, launch)) = ("mpicc.openmpi", OPEN_MPI);

@@ -30,21 +30,16 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
             }
         },
     };
-    if let Some(directory) = wanted {
-        let next_to = || Some(format!("the results go next to it, for example to {shown}-2; {ADVICE}"));
-        if holds_results(directory) {
-            let found = format!("{shown} holds the results of another run");
-            return group.note("directory", found, next_to());
-        }
-        let node = format!("{CLAIM}{}", ampere_ring::process::node_name());
-        if directory.join(&node).exists() {
-            let found = format!("{shown} is in use by another run, or holds one that was killed ({node})");
-            return group.note("directory", found, next_to());
-        }
+    let taken = wanted.and_then(why_taken);
+    if let Some(why) = &taken {
+        let next_to = format!("the results go next to it, for example to {shown}-2; {ADVICE}");
+        group.note("directory", format!("{shown} {why}"), Some(next_to));
     }
-    // A run makes missing directories, so the nearest directory that exists is tested.
+    // A run makes missing directories, so the nearest directory that exists is tested, or the one around a directory that is
+    // taken.
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let mut places = absolute.ancestors().skip(usize::from(taken.is_some()));
+    let there = places.find(|path| path.exists()).unwrap_or(Path::new("/"));
     if let Err(error) = try_to_write(there) {
         let found = format!("{shown}: cannot write to {}: {error}", there.display());
         return group.problem("directory", found, ADVICE);
@@ -55,9 +50,20 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
             let advice = "set AMPERE_TRACE=off to write no trace, or choose another directory with -o or AMPERE_OUTPUT";
             group.note("directory", format!("{shown}: {} free", bytes(free)), Some(advice.to_owned()));
         }
+        _ if taken.is_some() => {}
         Ok(free) => group.ok("directory", format!("{shown}: {} free", bytes(free))),
         Err(_) => group.ok("directory", shown),
     }
+}
+
+/// Returns the reason why a run cannot have a directory, after the directory's name.
+fn why_taken(directory: &Path) -> Option<String> {
+    if holds_results(directory) {
+        return Some("holds the results of another run".to_owned());
+    }
+    let node = format!("{CLAIM}{}", ampere_ring::process::node_name());
+    let is_claimed = directory.join(&node).exists();
+    is_claimed.then(|| format!("is in use by another run, or holds one that was killed ({node})"))
 }
 
 /// Tests whether a directory is writable by making a directory in it. Permissions do not show this reliably, for example on
@@ -106,5 +112,35 @@ fn look_at_token(group: &mut Group, config: Option<&Path>) {
         }
         (_, Err(why)) => group.problem("token", why.to_string(), "correct it, or unset AMPERE_TOKEN_FILE"),
         (None, Ok(_)) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings::Status;
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn if_a_directory_has_results_the_place_next_to_it_is_checked() {
+        let here = tempfile::tempdir().unwrap();
+        let taken = here.path().join("out");
+        std::fs::create_dir(&taken).unwrap();
+        std::fs::write(taken.join("summary.json"), "{}").unwrap();
+        let found = |directory: &Path| {
+            let mut group = Group::new("output");
+            look_at_directory(&mut group, Some(directory));
+            group.checks.iter().map(|check| (check.status, check.found.clone())).collect::<Vec<_>>()
+        };
+        let shown = taken.display();
+        let [(Status::Note, first), ..] = &found(&taken)[..] else { panic!("a note") };
+        assert_eq!(*first, format!("{shown} holds the results of another run"));
+        // Nothing can be made in /proc, even by root.
+        let open = std::fs::File::open(&taken).unwrap();
+        let in_proc = format!("/proc/self/fd/{}", open.as_raw_fd());
+        let [(Status::Note, _), (Status::Problem, second)] = &found(Path::new(&in_proc))[..] else {
+            panic!("a note and a problem");
+        };
+        assert!(second.starts_with(&format!("{in_proc}: cannot write to /proc/self/fd: ")), "{second}");
     }
 }

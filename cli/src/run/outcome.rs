@@ -47,10 +47,13 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
     if let Some(Err(why)) = nodes::run_in(output).map(|run| join_figures(output, &run)) {
         say!("ampere: the figures of the nodes were not joined: {why}");
     }
-    let summary = ampere_owned::read(&output.join("summary.json"), BYTES_MAX)
-        .ok()
-        .and_then(|text| Summary::of_json(&text).ok());
-    let Some(summary) = summary else { return false };
+    let summary = match summary_in(output) {
+        Ok(summary) => summary,
+        Err(why) => {
+            say!("ampere: {why}");
+            return false;
+        }
+    };
     let has_others = summary.run.nodes.len() > 1 || !nodes::below(output, &summary.run.id).is_empty();
     let has_events = summary.quality.records.events > 0 || has_others;
     let is_recorded = !expected.score_p || summary.run.host == "score-p" || has_others;
@@ -63,6 +66,20 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
         show(&summary, output);
     }
     has_events && is_recorded
+}
+
+/// Reads the summary of a run. The error is one line that says what to do.
+fn summary_in(output: &Path) -> Result<Summary, String> {
+    let path = output.join("summary.json");
+    let text = ampere_owned::read(&path, BYTES_MAX).map_err(|why| why.to_string());
+    let summary = text.and_then(|text| Summary::of_json(&text).map_err(|why| why.to_string()));
+    summary.map_err(|why| {
+        format!(
+            "cannot read {}: {why}; if there is a trace, ampere attribute {} computes the figures from it",
+            path.display(),
+            output.display()
+        )
+    })
 }
 
 /// Shows the first lines of a run's result, and where its files are.
@@ -106,5 +123,22 @@ fn print_missing_nodes(run: &Run, output: &Path) {
             "\nampere: nodes of the run that have not ended: {missing}; ampere report {} shows them, too",
             output.display()
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_that_cannot_be_read_is_reported_in_one_line() {
+        let place = tempfile::tempdir().unwrap();
+        let shown = place.path().display();
+        let why = || summary_in(place.path()).unwrap_err();
+        let begin = format!("cannot read {shown}/summary.json: ");
+        let end = format!("; if there is a trace, ampere attribute {shown} computes the figures from it");
+        assert!(why().starts_with(&begin) && why().ends_with(&end), "{}", why());
+        std::fs::write(place.path().join("summary.json"), "{\"run\": ").unwrap();
+        assert!(why().contains("EOF while parsing") && why().lines().count() == 1, "{}", why());
     }
 }

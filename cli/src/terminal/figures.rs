@@ -227,7 +227,10 @@ fn columns_of_ranks(first: Column, is_dynamic: bool, has_waits: bool) -> Vec<Col
     let rest = [column("EVENTS", 12, 70 + more), column("LOST", 8, 90 + more), column("RING", 7, 100 + more)];
     // Longer names leave no room for the total on a narrow terminal.
     let more_room = if first.width > RANK.width { first.width } else { 0 };
-    let wider = |column: &Column| Column { from: column.from + more_room, ..column.clone() };
+    let wider = |column: &Column| Column {
+        terminal_width_min: column.terminal_width_min + more_room,
+        ..column.clone()
+    };
     let joules: Vec<Column> =
         joules.iter().map(|of| if of.title == "TOTAL J" { wider(of) } else { of.clone() }).collect();
     [&[first][..], &joules, waits, &rest, &[column("NOW IN", 0, 0)]].concat()

@@ -89,6 +89,10 @@ fn escaped(rest: &[u8]) -> (Option<Key>, usize) {
             let end = parameters.iter().position(|byte| matches!(byte, 0x40..=0x7e) && *byte != b'[');
             (None, 2 + end.map_or(parameters.len(), |end| end + 1))
         }
+        // Another key in application mode, such as the left arrow.
+        [b'O', _, ..] => (None, 3),
+        // A key that is pressed together with Alt.
+        [b' '..=b'~', ..] => (None, 2),
         _ => (Some(Key::Escape), 1),
     }
 }
@@ -114,6 +118,7 @@ mod tests {
             (b"\x1b[A\x1bOB\x1b[5~\x1b[H", vec![Key::Up, Key::Down, Key::PageUp, Key::Home]),
             (b"\x1bOP\x1b[15~\x1b[21~", vec![Key::Function(1), Key::Function(5), Key::Function(10)]),
             (b"\x1b[1;5C+", vec![Key::Char('+')]),
+            (b"\x1bOD\x1bOC\x1bq+\x1b\x1b[A", vec![Key::Char('+'), Key::Escape, Key::Up]),
             (b"\x1b[<0;1;2Mx\x1b[", vec![Key::Char('x')]),
             ("é日\t".as_bytes(), vec![Key::Char('é'), Key::Char('日'), Key::Tab]),
             (b"\xff\x00a\x7f\x03\r", vec![Key::Char('a'), Key::Backspace, Key::Interrupt, Key::Enter]),

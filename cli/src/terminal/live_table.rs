@@ -4,7 +4,7 @@ use super::figures::{digits, few, head_of_few, largest, pending_words, unit};
 use super::header::{device_words, device_words_in, fitting, job_words, progress};
 use super::paint::put;
 use super::screen::{Screen, is_taken};
-use super::table::Drawn;
+use super::table::DrawOptions;
 use crate::collector::announced::Announced;
 use ampere_endpoint::token::Token;
 use ampere_figures::nodes::job::Job;
@@ -184,7 +184,7 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
     let rows = Rect { y: area.y + 2, height: few.rows.len() as u16, ..area };
     few.draw(
         &mut picture,
-        Drawn { area: rows, first: 0, selected: None, sort: None, digits: digits(snapshot) },
+        DrawOptions { area: rows, first: 0, selected: None, sort: None, digits: digits(snapshot) },
     );
     let head = format!("; {}", head_of_few(snapshot));
     let devices = device_words_in(snapshot, width.saturating_sub(1 + head.chars().count()));

@@ -15,7 +15,7 @@ pub struct Screen {
     is_taken: bool,
 }
 
-/// Whether another process group, mostly the shell's, has the terminal.
+/// Whether another process group, usually the shell's, has the terminal.
 fn is_in_background() -> bool {
     tcgetpgrp(std::io::stderr()).is_ok_and(|group| group != rustix::process::getpgrp())
 }
@@ -83,7 +83,7 @@ impl Screen {
         }
     }
 
-    /// Returns the codes that empty the lines of the table.
+    /// Returns the codes that empty the lines of the screen.
     fn wiped(&self, height: u16) -> String {
         let lines = height - self.rows + 1..=height;
         lines.map(|line| format!("\x1b[{line};1H\x1b[2K")).collect()
@@ -99,7 +99,7 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.close();
         if self.is_taken && !is_in_background() {
-            // A program that restores what was on the terminal before also restores the lines.
+            // When a full-screen program exits, the terminal shows its earlier contents again, including our lines.
             self.print("\x1b[J");
         }
     }

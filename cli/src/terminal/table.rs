@@ -25,7 +25,7 @@ pub struct Column {
     pub title: &'static str,
     pub width: u16,
     /// The minimum width of a terminal that shows this column.
-    pub from: u16,
+    pub terminal_width_min: u16,
 }
 
 impl Column {
@@ -41,8 +41,8 @@ fn used(widths: &[u16]) -> u16 {
 }
 
 /// Makes a column. `width` is its width unless it has longer texts; the last column gets the remaining width.
-pub const fn column(title: &'static str, width: u16, from: u16) -> Column {
-    Column { title, width, from }
+pub const fn column(title: &'static str, width: u16, terminal_width_min: u16) -> Column {
+    Column { title, width, terminal_width_min }
 }
 
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ pub struct Table {
 }
 
 #[derive(Clone, Copy)]
-pub struct Drawn {
+pub struct DrawOptions {
     pub area: Rect,
     /// The index of the first row that is shown.
     pub first: usize,
@@ -215,7 +215,7 @@ impl Table {
     /// get the rest.
     fn widths_with(&self, width: u16, bars: bool) -> Vec<u16> {
         let last = self.columns.len() - 1;
-        let is_shown = |column: &Column| width >= column.from && (bars || !column.is_bar());
+        let is_shown = |column: &Column| width >= column.terminal_width_min && (bars || !column.is_bar());
         let widths = self.columns.iter().map(|column| if is_shown(column) { column.width } else { 0 });
         let mut widths: Vec<u16> = widths.collect();
         let taken = 1 + used(&widths[..last]);
@@ -232,8 +232,8 @@ impl Table {
     }
 
     /// Draws the rows that fit into the area.
-    pub fn draw(&self, picture: &mut Buffer, drawn: Drawn) {
-        let Drawn { area, first, selected, sort, digits } = drawn;
+    pub fn draw(&self, picture: &mut Buffer, options: DrawOptions) {
+        let DrawOptions { area, first, selected, sort, digits } = options;
         let mut y = area.y;
         let widths = self.widths(area.width);
         if let Some(sort) = sort {
@@ -372,7 +372,7 @@ mod tests {
         let area = *picture.area();
         table.draw(
             &mut picture,
-            Drawn { area, first: 0, selected: Some(1), sort: Some(sort), digits: digits::MEASURED },
+            DrawOptions { area, first: 0, selected: Some(1), sort: Some(sort), digits: digits::MEASURED },
         );
         framed(&picture)
     }

@@ -196,7 +196,7 @@ pub fn open_above(open: &mut Open, key: &str) {
 mod tests {
     use super::*;
     use crate::terminal::paint::{empty, framed};
-    use crate::terminal::table::Drawn;
+    use crate::terminal::table::DrawOptions;
     use ampere_report::page::Tables;
 
     /// In this flame graph, main calls init and solve, and solve calls MPI_Send.
@@ -223,7 +223,7 @@ mod tests {
         let table = Table { columns: COLUMNS.into(), rows, nothing: "" };
         let mut picture = empty(80, 8);
         let area = *picture.area();
-        table.draw(&mut picture, Drawn { area, first: 0, selected: None, sort: Some(sort), digits: 4 });
+        table.draw(&mut picture, DrawOptions { area, first: 0, selected: None, sort: Some(sort), digits: 4 });
         framed(&picture)
     }
 

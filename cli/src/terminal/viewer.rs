@@ -3,7 +3,7 @@
 use super::figures::{self, Figures, digits};
 use super::keys::Key;
 use super::paint::{empty, put};
-use super::table::{Drawn, Sort, Table, heading, sort_rows};
+use super::table::{DrawOptions, Sort, Table, heading, sort_rows};
 use super::{header, tree};
 use ampere_model::text::{printable, short, wrapped};
 use ampere_report::first::WAITING_PART_MIN;
@@ -455,7 +455,10 @@ impl Viewer {
             let List { table, cursor, first, .. } = &self.list;
             let sort = Some(self.sorts[self.view as usize]);
             let digits = digits(&self.figures.snapshot);
-            table.draw(&mut picture, Drawn { area, first: *first, selected: Some(*cursor), sort, digits });
+            table.draw(
+                &mut picture,
+                DrawOptions { area, first: *first, selected: Some(*cursor), sort, digits },
+            );
         }
         if y < height {
             put(&mut picture, 0, height - 1, &self.last_line(width));

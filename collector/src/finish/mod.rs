@@ -56,13 +56,14 @@ use summary::RunSummary;
 const NAMED_MAX: usize = 8;
 
 /// A trace of at most this number of events is written in a few milliseconds, so the figures are written after it.
-const EVENTS_AT_ONCE: u64 = 10_000;
+const QUICK_TRACE_EVENTS_MAX: u64 = 10_000;
 
 const BEFORE_THE_TRACE: &str =
     "these figures are from before the trace was written: `ampere report` of this directory finishes the run";
 const TRACE_IS_CUT: &str = "the trace lacks a part of what was measured; the figures have it";
 const COLLECTOR_ENDED_FIRST: &str =
     "the collector ended before the processes of the run did: what they did later is not included";
+const NO_TRACE: &str = "there is no trace to compute the figures from again";
 
 struct Traced {
     is_whole: bool,
@@ -108,7 +109,7 @@ impl Finish {
         // The figures are written first, because the trace may take a long time.
         let mut summary = self.run.summary(false);
         summary.run.lacks(BEFORE_THE_TRACE.to_owned());
-        let are_written = summary.quality.records.events > EVENTS_AT_ONCE;
+        let are_written = summary.quality.records.events > QUICK_TRACE_EVENTS_MAX;
         if are_written {
             self.write_figures(&summary).map_err(|why| self.write_elsewhere(why))?;
         }
@@ -161,7 +162,7 @@ impl Finish {
                 "the shared memory of the run is gone: records that were not yet on disk are lost"
             });
         }
-        let left = self.run.options.left.iter().map(|left| &left.run);
+        let earlier_summary = self.run.options.left.iter().map(|summary| &summary.run);
         // The earlier summary lists the missing trace among the reasons why the run is incomplete, which is no longer true. The
         // saved losses do not list it.
         match &manifest.progress.losses {
@@ -169,9 +170,12 @@ impl Finish {
                 before.missing.iter().for_each(|loss| self.run.notes.add_loss(loss));
                 self.run.notes.extend(before.notes.iter().cloned());
             }
-            None => left.clone().flat_map(|run| &run.missing).for_each(|loss| self.run.notes.add_loss(loss)),
+            None => {
+                let missing = earlier_summary.clone().flat_map(|run| &run.missing);
+                missing.for_each(|loss| self.run.notes.add_loss(loss));
+            }
         }
-        self.run.notes.extend(left.flat_map(|run| run.notes.iter().cloned()));
+        self.run.notes.extend(earlier_summary.flat_map(|run| run.notes.iter().cloned()));
         if !manifest.progress.has_ended {
             let note = "the run and its collector were killed: these results were recovered from the remaining records";
             // The kernel may have held samples that no collector has read.
@@ -277,6 +281,7 @@ impl Finish {
             if self.run.sampling.sampler.is_some() {
                 attributor.end_sampling(now);
             }
+            // In a replay, devices should have been read while functions ran, but not after now.
             let ran = self.run.options.replay.iter().flat_map(|replay| &replay.functions_ran);
             let ran = ran.filter(|(_, (first, _))| *first <= now);
             ran.for_each(|(node, (first, last))| attributor.extend_run(node, (*first, (*last).min(now))));
@@ -345,7 +350,7 @@ impl Finish {
         if is_wanted && !output::holds_trace(&self.run.options.output) {
             self.announce_trace();
         }
-        let power = self.power(needs_no_settling);
+        let power = self.take_power(needs_no_settling);
         let written = match is_wanted {
             true => self.write_archive(has_ended, Power::OfRun(&power)),
             false => Ok(0),
@@ -362,9 +367,9 @@ impl Finish {
         match written {
             Ok(0) => {}
             Ok(left_out) => self.run.notes.add(format!(
-                "the trace lacks {left_out} MPI messages and collectives, for one of these reasons: a communicator has \
-                 processes that the trace does not contain, processes of two MPI_COMM_WORLDs or, with Score-P, two groups; requests \
-                 could not be followed; more than 1024 communicators and windows existed at a time; it is not known whom a call waits for"
+                "the trace lacks {left_out} MPI messages and collectives. Possible reasons: a communicator includes processes \
+                 that are not in the trace, spans two MPI_COMM_WORLDs or, with Score-P, has two groups; requests could not be followed; \
+                 more than 1024 communicators and windows existed at once; or a call's partners are unknown"
             )),
             Err(NoTrace { why, .. }) => self.run.notes.add_loss(why),
         }
@@ -396,8 +401,9 @@ impl Finish {
         let _ = manifest.save(&self.run.ingest.spool.directory);
     }
 
-    /// Returns the power that is attributed to each location; empty if it is known only after the trace is attributed again.
-    fn power(&mut self, needs_no_settling: bool) -> Recorded {
+    /// Ends the recording of the power that is attributed to each location, and returns it; empty if it is known only after the
+    /// trace is attributed again.
+    fn take_power(&mut self, needs_no_settling: bool) -> Recorded {
         let is_whole = !self.run_summary().trace_is_cut();
         let Some(timeline) = &mut self.run.timeline else { return Recorded::default() };
         if let Err(why) = timeline.pipeline.attributor.end_recording() {
@@ -409,6 +415,7 @@ impl Finish {
         std::mem::take(&mut timeline.power.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Writes the trace. Returns the number of messages that were left out.
     fn write_archive(&self, has_ended: bool, power: Power) -> Result<u64, NoTrace> {
         let Some(timeline) = &self.run.timeline else {
             return Err(NoTrace { why: self.why_nothing_is_left(), was_begun: false });
@@ -501,10 +508,9 @@ impl Finish {
             let are_found = self.find_waits(&mut summary);
             return (summary, are_found);
         }
-        let there_is_no_trace = "there is no trace to compute the figures from again";
         if summary.quality.records.late_events > 0 {
             summary.run.notes.push(format!(
-                "{} events came late and are charged as if they happened when they came: {there_is_no_trace}",
+                "{} events came late and are charged as if they happened when they came: {NO_TRACE}",
                 summary.quality.records.late_events
             ));
         }
@@ -513,11 +519,10 @@ impl Finish {
             summary.run.notes.push(note);
         }
         if self.attribution(Attributor::leaves_kernels_out) {
-            summary.run.notes.push(format!("{KERNELS_LEFT_OUT}, and {there_is_no_trace}"));
+            summary.run.notes.push(format!("{KERNELS_LEFT_OUT}, and {NO_TRACE}"));
         }
         if self.attribution(Attributor::has_learned_baselines) {
-            let note =
-                format!("{BASELINES_LEARNED}, and all earlier joules count as dynamic: {there_is_no_trace}");
+            let note = format!("{BASELINES_LEARNED}, and all earlier joules count as dynamic: {NO_TRACE}");
             summary.run.notes.push(note);
         }
         (summary, false)

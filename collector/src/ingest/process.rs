@@ -161,8 +161,8 @@ pub(crate) struct QueueChecks {
 struct Checks(u64);
 
 impl Checks {
-    /// Counts one more check. The first ten are always due, later only every tenth.
-    fn is_due(&mut self) -> bool {
+    /// Counts one more check. Returns whether it is due: the first ten are, and later every tenth.
+    fn count(&mut self) -> bool {
         const FIRST: u64 = 10;
         self.0 += 1;
         self.0 <= FIRST || self.0.is_multiple_of(FIRST)
@@ -384,7 +384,7 @@ impl Process {
             return;
         }
         let pid = self.info.pid;
-        if !self.threads.checks.is_due() {
+        if !self.threads.checks.count() {
             return;
         }
         let Some((whole, main)) = self.whole_and_main_thread() else { return };
@@ -429,7 +429,7 @@ impl Process {
     /// Reads the CPU time of the other threads while the process is not sampled because its main thread records its functions.
     pub fn look_at_unsampled_threads(&mut self) {
         let is_unsampled = self.functions.is_recorded() && self.replayed.is_none();
-        if !is_unsampled || !self.has_pid_here() || !self.threads.unsampled_checks.is_due() {
+        if !is_unsampled || !self.has_pid_here() || !self.threads.unsampled_checks.count() {
             return;
         }
         if let Some((whole, main)) = self.whole_and_main_thread() {
@@ -466,14 +466,15 @@ impl Process {
         format!("{} {}", self.info.pid, self.info.start_time)
     }
 
-    /// Whether to check which GPUs the process uses: always until it opens the driver, as its first queue may end soon after.
-    pub fn is_queue_check_due(&mut self) -> bool {
-        self.has_pid_here() && (self.queues.checks.is_due() || !self.queues.has_opened)
+    /// Counts a check of which GPUs the process uses. Returns whether to make it: always until the process opens the driver, as its
+    /// first queue may end soon after.
+    pub fn count_queue_check(&mut self) -> bool {
+        self.has_pid_here() && (self.queues.checks.count() || !self.queues.has_opened)
     }
 
-    /// Whether the first check is due now.
-    pub fn is_first_queue_check_due(&mut self) -> bool {
-        self.queues.checks.0 == 0 && self.is_queue_check_due()
+    /// Counts the first check, unless it was counted before. Returns whether to make it.
+    pub fn count_first_queue_check(&mut self) -> bool {
+        self.queues.checks.0 == 0 && self.count_queue_check()
     }
 
     /// Adds GPUs to those known for each process, by pid and start time. Returns whether this process has new ones.

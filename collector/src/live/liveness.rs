@@ -71,7 +71,7 @@ fn look_at_threads(run: &mut LiveRun, process: usize) {
 fn look_at_queues(run: &mut LiveRun, process: usize) {
     let (Some(node), Some(timeline)) = (&run.node, &run.timeline) else { return };
     let process = &mut run.ingest.processes[process];
-    if !timeline.pipeline.attributor.distinguishes_gpus() || !process.is_queue_check_due() {
+    if !timeline.pipeline.attributor.distinguishes_gpus() || !process.count_queue_check() {
         return;
     }
     let used = gpus_of(process, node, run.sampling.sampler.as_ref());

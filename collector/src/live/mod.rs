@@ -337,7 +337,7 @@ impl LiveRun {
         for process in &mut self.ingest.processes {
             if let Some(node) =
                 self.node.as_ref().filter(|_| timeline.pipeline.attributor.distinguishes_gpus())
-                && process.is_first_queue_check_due()
+                && process.count_first_queue_check()
             {
                 let used = liveness::gpus_of(process, node, self.sampling.sampler.as_ref());
                 has_changed |= process.find_gpus(used, known);

@@ -1,7 +1,8 @@
 //! Determines the clock of the event timestamps and the length of its ticks.
 //!
 //! Score-P does not report either to a substrate plugin. Each process' log starts with a reading of every clock. The first event
-//! came after that reading and before the present, and exactly one of the clocks fits that.
+//! came after that reading and before the present. Usually only one clock fits; otherwise the one nearest to the reading is
+//! chosen.
 
 use ampere_model::{Clocks, Timestamp};
 use ampere_ring::Session;
@@ -94,7 +95,8 @@ pub struct SessionClock {
 }
 
 impl SessionClock {
-    /// Makes a clock whose rate is measured now. `start` is a reading from at least [`CALIBRATION`] ago; the older, the better.
+    /// Makes a clock whose rate is measured now. `start` is a reading from at least [`CALIBRATION`] ago, or
+    /// [`CALIBRATION_MIN`] if the run ends early; the older, the better.
     pub fn calibrated(timer: Timer, start: &Clocks) -> SessionClock {
         let now = best_reading();
         let ticks_per_second = match timer {

@@ -229,7 +229,7 @@ pub(super) enum ThreadLocation {
     /// The location with this number in one of the logs that the process writes itself.
     Recorded { log: usize, location: u32 },
     /// The location of samples with this number, which was made for this thread.
-    Sampled { location: u32, first: u32 },
+    Sampled { location: u32, made_for: u32 },
 }
 
 /// After this many locations, those of sampled threads that have ended are used for other threads.

@@ -10,10 +10,9 @@ use ampere_model::{
     SAMPLED_HOST, STACK_EVENTS, STACK_PERIOD, Timestamp, VISIBLE_DEVICES,
 };
 use ampere_ring::{EventWriter, LogReader, LogWriter, RING_RECORDS_MIN, RingProducer, Session};
-use ampere_stacks::{Sampler, foreign};
+use ampere_stacks::{Function, Sampler, foreign};
 use rustc_hash::FxHashMap;
 use scorep_abi::{paradigm, region_type};
-use std::collections::hash_map::Entry;
 use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use std::time::Duration;
@@ -22,8 +21,8 @@ use std::time::Duration;
 const RING_RECORDS: u64 = 1 << 13;
 /// The library that `ampere run` preloads.
 const HOST_LIBRARY: &str = "libampere_host.so";
-/// A function of that library whose name is an MPI function's name after this prefix calls the MPI function without recording
-/// the call.
+/// The prefix of that library's functions that forward to an MPI function without recording the call; the rest of the name is
+/// the MPI function's.
 const WATCHED: &str = "ampere_watched_";
 /// The region handle of the program itself.
 const PROGRAM: u32 = 0;
@@ -96,8 +95,8 @@ pub(super) struct SampledProcess {
     has_regions: bool,
 }
 
-/// The number of times that the CPU time of threads is counted from when their process joined. A thread that runs without a
-/// switch may be seen only at the second time.
+/// In this many counts after a process has joined, its threads' CPU time is counted from that moment: a thread that runs without
+/// a context switch may be seen only at the second count.
 const COUNTS_SINCE_JOINED: u32 = 2;
 
 /// The logs of a process that records its own calls.
@@ -125,24 +124,27 @@ pub(super) enum Log {
 }
 
 pub(super) struct SampledThread {
-    /// The number of its location, and the thread that the location was made for.
+    /// The number of its location.
     location: u32,
-    first: u32,
+    /// The thread that the location was made for.
+    made_for: u32,
     /// The location where the thread's calls are recorded.
     recorded: Option<ThreadLocation>,
     writer: EventWriter,
     stack: Vec<u32>,
     /// The last stack, while the thread waits and `stack` is empty.
     paused: Vec<u32>,
-    /// The time of the thread's last sample, by both clocks.
+    /// The time of the thread's last sample, by the kernel's clock.
     last: u64,
+    /// The time of its last event, by the clock of the events.
     last_event: Timestamp,
     /// Whether the thread has been on a CPU, or waited for one, since its last sample.
     pub runs: bool,
     /// The time until which the thread was on a CPU or waited for one.
     pub ran_until: u64,
-    /// The time at which the thread entered the functions of its stack, and the earlier times in functions, in nanoseconds.
+    /// The time at which the thread entered the functions of its stack, by the kernel's clock.
     since: u64,
+    /// The earlier times in functions.
     in_functions: Vec<(u64, u64)>,
 }
 
@@ -171,9 +173,10 @@ impl SampledProcess {
         self.own_logs.logs.iter().any(|(_, is_own)| *is_own)
     }
 
-    /// Returns the kernel's time at which the process began to record, if its CPU time since then is not written yet. Threads that
-    /// are counted later have started after the process was found.
-    pub fn joined(&mut self) -> Option<u64> {
+    /// Counts this call. Returns the kernel's time at which the process began to record for the first [`COUNTS_SINCE_JOINED`]
+    /// calls, if its CPU time since then is not written yet, and `None` afterwards: threads that are counted later have started
+    /// after the process was found.
+    pub fn next_join_time(&mut self) -> Option<u64> {
         let own = &mut self.own_logs;
         own.counts = own.counts.saturating_add(1);
         own.joined.filter(|_| own.counts <= COUNTS_SINCE_JOINED)
@@ -272,21 +275,34 @@ impl SampledProcess {
     ) -> Result<bool, ampere_ring::Error> {
         self.define_regions();
         self.release_wrong_location(sample.thread, timing);
-        let recorded = self.own_logs.threads.get(&sample.thread).copied();
-        let is_recorded = recorded.is_some();
-        let Log::Open { log, name } = &mut self.log else { return Ok(false) };
-        let mut stack = vec![PROGRAM];
         let before = (self.defined.len(), self.next_id);
+        let recorded = self.own_logs.threads.get(&sample.thread).copied();
+        let stack = self.define_stack(sample, sampler);
+        let mut thread = match self.threads.remove(&sample.thread) {
+            Some(known) => known,
+            None => match self.begin_thread(session, sample.thread, recorded)? {
+                Some(new) => new,
+                None => return Ok(false),
+            },
+        };
+        thread.recorded = recorded;
+        thread.add(sample, stack, watermark, timing);
+        self.threads.insert(sample.thread, thread);
+        Ok(before != (self.defined.len(), self.next_id))
+    }
+
+    /// Returns the region handles of a sample's functions, outermost first. New functions are defined.
+    fn define_stack(&mut self, sample: &Sample, sampler: &Sampler) -> Vec<u32> {
+        let mut stack = vec![PROGRAM];
         let functions = sample.stack.iter().map(|function| sampler.function(*function));
         let functions = functions.map(|function| (function.name.as_str(), &*function.module));
         let call_at = recorded_call(functions, &self.own_logs.runtime_calls);
-        for (at, function) in sample.stack.iter().enumerate() {
+        for (at, number) in sample.stack.iter().enumerate() {
             if Some(at) == call_at {
                 stack.push(if sample.is_cut_off { IN_CUT_CALL } else { IN_CALL });
                 break;
             }
-            let handle = function.0 + FUNCTIONS;
-            let function = sampler.function(*function);
+            let function = sampler.function(*number);
             let of_mpi = mpi_function(&function.name);
             // Score-P's own calls of MPI are not the program's: their time belongs to the function of Score-P that makes them.
             let caller = at.checked_sub(1).map(|at| sampler.function(sample.stack[at]));
@@ -299,64 +315,56 @@ impl SampledProcess {
                 }
                 continue;
             }
-            if self.defined.insert(handle) {
-                log.append_region(&Region {
-                    handle: RegionHandle(handle),
-                    name: of_mpi.unwrap_or(&function.name),
-                    canonical_name: function.canonical.as_str(),
-                    source_file: function.file.as_str(),
-                    begin_line: function.line,
-                    end_line: 0,
-                    region_type: 0,
-                    paradigm: of_mpi.map_or(paradigm::SAMPLING, |_| paradigm::MPI) as u8,
-                });
-            }
+            let handle = number.0 + FUNCTIONS;
+            self.define_function(handle, function, of_mpi);
             stack.push(handle);
             if of_mpi.is_some() {
                 break;
             }
         }
-        let thread = match self.threads.entry(sample.thread) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                self.intervals.forget(sample.thread);
-                // The location that has been free for longest is used: the thread that ended last may still use a CPU in the
-                // kernel.
-                let free = self.free.get_mut(&recorded).and_then(VecDeque::pop_front);
-                let of = match free {
-                    Some(free) => free,
-                    None => {
-                        let id = self.next_id;
-                        self.next_id += 1;
-                        let program =
-                            Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
-                        // A thread that has ended already is named after its program, whose name threads have at first.
-                        let named = Stat::of_thread(sample.thread, sample.thread);
-                        let named = named.map_or_else(|| program.to_string(), |stat| stat.name);
-                        let named = match id < UNSHARED_LOCATIONS {
-                            true => format!("{named} (thread {}, sampled)", sample.thread),
-                            false => format!("{named} (thread {} and later ones, sampled)", sample.thread),
-                        };
-                        let of = Made { kind: LocationKind::CpuThread, id, named, thread: sample.thread };
-                        SampledThread::new(id, sample.thread, make_location(session, log, name, of)?)
-                    }
-                };
-                self.sampled_threads.insert(sample.thread, of.location());
-                new.insert(of)
+        stack
+    }
+
+    /// Defines a function unless it is defined. `of_mpi`: its name, if it is an MPI function.
+    fn define_function(&mut self, handle: u32, function: &Function, of_mpi: Option<&str>) {
+        let Log::Open { log, .. } = &mut self.log else { return };
+        if self.defined.insert(handle) {
+            log.append_region(&Region {
+                handle: RegionHandle(handle),
+                name: of_mpi.unwrap_or(&function.name),
+                canonical_name: function.canonical.as_str(),
+                source_file: function.file.as_str(),
+                begin_line: function.line,
+                end_line: 0,
+                region_type: 0,
+                paradigm: of_mpi.map_or(paradigm::SAMPLING, |_| paradigm::MPI) as u8,
+            });
+        }
+    }
+
+    /// Returns a location for a thread's first sample: a free one, or a new one. `None` if the log is not open.
+    fn begin_thread(
+        &mut self,
+        session: &Session,
+        thread: u32,
+        recorded: Option<ThreadLocation>,
+    ) -> Result<Option<SampledThread>, ampere_ring::Error> {
+        let Log::Open { log, name } = &mut self.log else { return Ok(None) };
+        self.intervals.forget(thread);
+        // The location that has been free for longest is used: the thread that ended last may still use a CPU in the kernel.
+        let free = self.free.get_mut(&recorded).and_then(VecDeque::pop_front);
+        let sampled = match free {
+            Some(free) => free,
+            None => {
+                let id = self.next_id;
+                self.next_id += 1;
+                let named = name_of_location(&self.program, thread, id);
+                let new_location = NewLocation { kind: LocationKind::CpuThread, id, named, thread };
+                SampledThread::new(id, thread, make_location(session, log, name, new_location)?)
             }
         };
-        thread.recorded = recorded;
-        let since = sample.runs_since.unwrap_or(sample.time).max(watermark);
-        let counts = (0..).zip(&sample.counts).filter(|(_, count)| **count > 0);
-        let counted_at = thread.counts_before(&stack, sample.time, timing).filter(|_| is_recorded);
-        if let Some(time) = counted_at {
-            counts.clone().for_each(|(event, count)| thread.writer.counts(time, event, *count));
-        }
-        let changed = thread.change_to(stack, sample.time, since, timing, is_recorded);
-        if counted_at.is_none() {
-            counts.for_each(|(event, count)| thread.writer.counts(changed, event, *count));
-        }
-        Ok(before != (self.defined.len(), self.next_id))
+        self.sampled_threads.insert(thread, sampled.location());
+        Ok(Some(sampled))
     }
 
     /// Writes the intervals without a sample that ended before this time. Returns whether they are the first.
@@ -379,8 +387,8 @@ impl SampledProcess {
             let id = self.next_id;
             self.next_id += 1;
             let named = "threads and children without a sample".to_owned();
-            let of = Made { kind: LocationKind::CpuThread, id, named, thread: 0 };
-            let mut writer = make_location(session, log, name, of)?;
+            let new_location = NewLocation { kind: LocationKind::CpuThread, id, named, thread: 0 };
+            let mut writer = make_location(session, log, name, new_location)?;
             // If CPU times are recorded, this location starts with a CPU time of 0. Later CPU times are added in the order of
             // time, so the start must not be after the first of them.
             if let Some((from, _)) = due.first().filter(|_| timing.records_cpu_times) {
@@ -409,15 +417,15 @@ impl SampledProcess {
         let make = |thread: Option<(u32, ThreadLocation)>| {
             let thread = thread.map(|(thread, location)| match location {
                 ThreadLocation::Recorded { .. } => thread,
-                ThreadLocation::Sampled { first, .. } => first,
+                ThreadLocation::Sampled { made_for, .. } => made_for,
             });
             let named = match thread {
                 Some(thread) => format!("CPU time of thread {thread}"),
                 None => "other threads".to_owned(),
             };
-            let of = Made { kind: LocationKind::CpuTime, id: *next_id, named, thread: thread.unwrap_or(0) };
+            let (kind, id, thread) = (LocationKind::CpuTime, *next_id, thread.unwrap_or(0));
             *next_id += 1;
-            make_location(session, log, name, of).map(CpuRing::new)
+            make_location(session, log, name, NewLocation { kind, id, named, thread }).map(CpuRing::new)
         };
         let written = self.cpu.write(until, &timing.clock, location_of, make);
         // The kernel may give the numbers of threads that have ended to others.
@@ -442,8 +450,9 @@ impl SampledProcess {
         if self.unknown.is_none() {
             let id = self.next_id;
             self.next_id += 1;
-            let of = Made { kind: LocationKind::CpuThread, id, named: "(not seen)".to_owned(), thread: 0 };
-            self.unknown = Some((make_location(session, log, name, of)?, 0, 0));
+            let named = "(not seen)".to_owned();
+            let new_location = NewLocation { kind: LocationKind::CpuThread, id, named, thread: 0 };
+            self.unknown = Some((make_location(session, log, name, new_location)?, 0, 0));
         }
         if let Some((writer, last, total)) = &mut self.unknown {
             let begin = timing.clock.at(from).max(*last);
@@ -480,7 +489,7 @@ impl SampledProcess {
 
     /// Ends the location of a thread that has ended, or keeps it for another thread.
     fn release(&mut self, number: u32, mut thread: SampledThread, timing: &Timing) {
-        if number == thread.first {
+        if number == thread.made_for {
             // The location where its calls are recorded may have become known after the last sample.
             thread.recorded = self.own_logs.threads.get(&number).copied();
         }
@@ -501,11 +510,12 @@ impl SampledProcess {
     /// Releases a thread's location if it was made for another thread, whose calls are recorded elsewhere or not at all.
     fn release_wrong_location(&mut self, thread: u32, timing: &Timing) {
         let recorded = self.own_logs.threads.get(&thread);
-        let is_wrong = |of: &SampledThread| of.first != thread && of.recorded.as_ref() != recorded;
+        let is_wrong =
+            |sampled: &SampledThread| sampled.made_for != thread && sampled.recorded.as_ref() != recorded;
         if self.threads.get(&thread).is_some_and(is_wrong)
-            && let Some(of) = self.threads.remove(&thread)
+            && let Some(sampled) = self.threads.remove(&thread)
         {
-            self.release(thread, of, timing);
+            self.release(thread, sampled, timing);
         }
     }
 
@@ -546,7 +556,7 @@ impl SampledProcess {
 }
 
 /// A location that is to be made.
-struct Made {
+struct NewLocation {
     kind: LocationKind,
     id: u32,
     named: String,
@@ -561,12 +571,23 @@ pub(crate) fn is_log_of_samples(path: &Path) -> bool {
     path.file_stem().is_some_and(|name| name.to_string_lossy().contains(MARK))
 }
 
+/// Returns the name of a location that is made for this thread.
+fn name_of_location(program: &str, thread: u32, id: u32) -> String {
+    // A thread that has ended already is named after its program, whose name threads have at first.
+    let of_program = || Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let named = Stat::of_thread(thread, thread).map_or_else(of_program, |stat| stat.name);
+    match id < UNSHARED_LOCATIONS {
+        true => format!("{named} (thread {thread}, sampled)"),
+        false => format!("{named} (thread {thread} and later ones, sampled)"),
+    }
+}
+
 /// Makes a ring for a location, and defines it.
 fn make_location(
     session: &Session,
     log: &mut LogWriter,
     process: &str,
-    Made { kind, id, named, thread }: Made,
+    NewLocation { kind, id, named, thread }: NewLocation,
 ) -> Result<EventWriter, ampere_ring::Error> {
     let ring = format!("{process}.{id}.ring");
     let path = session.directory().join(&ring);
@@ -594,22 +615,23 @@ impl OwnLogs {
             log.release_descriptor();
             self.logs.push((log, false));
         }
-        let Some(last) = self.logs.len().checked_sub(1) else { return };
-        // The logs before the last one are those of programs that the process executed before.
-        let from = if is_first { last } else { 0 };
+        // The logs before the last one are those of programs that the process executed before: they are never read.
+        if is_first && let Some((_, earlier)) = self.logs.split_last_mut() {
+            earlier.iter_mut().for_each(|(log, _)| log.close());
+        }
         let start_time = ampere_ring::process::start_time(pid);
         let (threads, runtime_calls) = (&mut self.threads, &mut self.runtime_calls);
         let namespace = ampere_ring::process::pid_namespace();
         // A collector that was replaced, or this one before the process executed another program, has written its CPU time.
         let has_earlier_times = || directory.join(format!("{pid}{MARK}1.defs")).exists();
-        for (number, (log, is_own)) in self.logs.iter_mut().enumerate().skip(from) {
+        for (number, (log, is_own)) in self.logs.iter_mut().enumerate() {
             let at = |location: LocalLocation| ThreadLocation::Recorded { log: number, location: location.0 };
             let _ = log.read_new(|definition| match definition {
-                Definition::Process(of) => {
-                    *is_own = start_time.is_none_or(|start_time| of.start_time == start_time)
-                        && [0, namespace].contains(&of.pid_namespace);
+                Definition::Process(process) => {
+                    *is_own = start_time.is_none_or(|start_time| process.start_time == start_time)
+                        && [0, namespace].contains(&process.pid_namespace);
                     if *is_own && !has_earlier_times() {
-                        self.joined = Some(of.clocks.monotonic_ns);
+                        self.joined = Some(process.clocks.monotonic_ns);
                     }
                 }
                 Definition::Location(Location {
@@ -633,10 +655,10 @@ impl OwnLogs {
 }
 
 impl SampledThread {
-    fn new(location: u32, first: u32, writer: EventWriter) -> SampledThread {
+    fn new(location: u32, made_for: u32, writer: EventWriter) -> SampledThread {
         SampledThread {
             location,
-            first,
+            made_for,
             recorded: None,
             writer,
             stack: Vec::new(),
@@ -651,7 +673,7 @@ impl SampledThread {
     }
 
     fn location(&self) -> ThreadLocation {
-        ThreadLocation::Sampled { location: self.location, first: self.first }
+        ThreadLocation::Sampled { location: self.location, made_for: self.made_for }
     }
 
     /// Returns the latest time at which the thread is known to have been on a CPU, or to have waited for one.
@@ -659,8 +681,23 @@ impl SampledThread {
         self.last.max(self.ran_until)
     }
 
-    /// If a sample outside of recorded calls does not count for the time before it, returns the time at which the events since the
-    /// sample before count: a period ago, when the thread may have been in a call.
+    /// Writes a sample and its counts of events. The thread's calls are recorded if `recorded` is set.
+    fn add(&mut self, sample: &Sample, stack: Vec<u32>, watermark: u64, timing: &Timing) {
+        let is_recorded = self.recorded.is_some();
+        let since = sample.runs_since.unwrap_or(sample.time).max(watermark);
+        let counts = (0..).zip(&sample.counts).filter(|(_, count)| **count > 0);
+        let counted_at = self.counts_before(&stack, sample.time, timing).filter(|_| is_recorded);
+        if let Some(time) = counted_at {
+            counts.clone().for_each(|(event, count)| self.writer.counts(time, event, *count));
+        }
+        let changed = self.change_to(stack, sample.time, since, timing, is_recorded);
+        if counted_at.is_none() {
+            counts.for_each(|(event, count)| self.writer.counts(changed, event, *count));
+        }
+    }
+
+    /// Returns when to record the event counts of a sample that is charged no time before itself: one period earlier, when the
+    /// thread may still have been in a call. `None` if they belong at the time that [`SampledThread::change_to`] returns.
     fn counts_before(&self, stack: &[u32], time: u64, timing: &Timing) -> Option<Timestamp> {
         let is_in_call = matches!(stack.last(), Some(&(IN_CALL | IN_CUT_CALL)));
         let has_paused = !self.runs && time.saturating_sub(self.last_seen()) > timing.pause;
@@ -672,8 +709,8 @@ impl SampledThread {
     /// a pause, this is assumed for one period, or for as long as the thread has run or waited for a CPU (`runs_since`) if that
     /// is longer. If its calls are recorded, this is assumed only after a pause, because the thread may have done something else.
     /// Then every sample is written, by leaving and entering the thread's innermost function, because the time between calls is
-    /// divided by samples. A sample inside a recorded call counts for no time before it. Returns the time from which the thread
-    /// is assumed to have this stack.
+    /// divided among samples. A sample inside a recorded call counts for no time before it. Returns the time from which the
+    /// thread is assumed to have this stack.
     fn change_to(
         &mut self,
         stack: Vec<u32>,
@@ -697,7 +734,7 @@ impl SampledThread {
         };
         let period_ago = clock.at(period_ago).max(self.last_event);
         // A sample inside a recorded call does not show what the thread did before. If calls are recorded, a sample outside of
-        // them counts from its time on, too: the time before the first sample after a call is divided by all recent samples.
+        // them counts from its time on, too: the time before the first sample after a call is divided among all recent samples.
         let is_in_call = matches!(stack.last(), Some(&(IN_CALL | IN_CUT_CALL)));
         let since = match self.stack.is_empty() {
             true if !is_in_call => period_ago,
@@ -716,9 +753,9 @@ impl SampledThread {
         since
     }
 
-    /// Processes that the thread was on a CPU or waited for one from `from` until `until`, and waits since then. If it had no sample
-    /// in this time, it is assumed to have been in the functions of its last sample, but not before `earliest`. If its calls are
-    /// recorded, its samples are only added up: see `sampled.rs` of ampere-timeline.
+    /// Records that the thread was on a CPU or waited for one from `from` until `until`, and waits since then. If it had no
+    /// sample in this time, it is assumed to have been in the functions of its last sample, but not before `earliest`. If its
+    /// calls are recorded, its samples are only added up: see `sampled.rs` of ampere-timeline.
     pub fn ran(
         &mut self,
         from: u64,
@@ -775,9 +812,8 @@ fn is_of_ampere(module: &str) -> bool {
     library.starts_with("libampere_") || library == "libscorep_substrate_ampere.so"
 }
 
-/// Returns the index of the recorded call in a stack, the outermost function first. It is a wrapper, or a call of a GPU's
-/// runtime that calls ampere's library for GPUs or whose name was recorded before (`known`). Each function in `stack` is a name
-/// and a module.
+/// Returns the index of the outermost recorded call in a stack (outermost function first): a wrapper, or a GPU runtime function
+/// that calls ampere's GPU library or is in `known`, the names recorded before. Each function in `stack` is a name and a module.
 fn recorded_call<'a>(
     stack: impl Iterator<Item = (&'a str, &'a str)> + Clone,
     known: &HashSet<String>,
@@ -866,6 +902,45 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
+    fn logs_of_programs_that_the_process_executed_before_are_never_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let pid = std::process::id();
+        let write = |name: String, call: &str, location| {
+            let mut log = LogWriter::create(&directory.path().join(name)).unwrap();
+            log.append(&Definition::Process(Process {
+                pid,
+                start_time: ampere_ring::process::start_time(pid).unwrap(),
+                hostname: String::new(),
+                executable: String::new(),
+                host: String::new(),
+                clocks: Default::default(),
+                environment: Vec::new(),
+                pid_namespace: 0,
+            }));
+            log.append_region(&Region {
+                handle: RegionHandle(0),
+                name: call,
+                canonical_name: "",
+                source_file: "",
+                begin_line: 0,
+                end_line: 0,
+                region_type: region_type::FUNCTION as u8,
+                paradigm: paradigm::CUDA as u8,
+            });
+            log.append(&Definition::Thread { thread: pid, location: LocalLocation(location) });
+            log
+        };
+        let _logs = [write(format!("{pid}.defs"), "earlier", 7), write(format!("{pid}-2.defs"), "later", 8)];
+        let mut own = OwnLogs::default();
+        for _ in 0..2 {
+            own.read(directory.path(), pid);
+            let expected = ThreadLocation::Recorded { log: 1, location: 8 };
+            assert_eq!(own.threads.get(&pid), Some(&expected));
+            assert_eq!(own.runtime_calls, HashSet::from(["later".to_owned()]));
+        }
+    }
+
+    #[test]
     fn a_program_has_the_name_of_the_link_that_started_it() {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().canonicalize().expect("a path").join(name);
@@ -912,7 +987,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_our_own_libraries_are_one_row() {
+    fn functions_of_our_own_libraries_share_one_row() {
         for module in
             ["/opt/lib/libampere_preload.so", "libscorep_substrate_ampere.so", "/x/libampere_plugin.so"]
         {

@@ -304,7 +304,7 @@ impl Writer {
             if threads.is_empty() {
                 continue;
             }
-            let start = sampled.joined().map_or(ThreadStart::Unknown, ThreadStart::Joined);
+            let start = sampled.next_join_time().map_or(ThreadStart::Unknown, ThreadStart::Joined);
             for thread in threads {
                 if let Some(counted) = cpu_times::counted(*process, thread) {
                     sampled.cpu.set_counted(thread, counted, times, start);
@@ -334,7 +334,7 @@ impl Writer {
             let before: Vec<u32> = sampled.cpu.threads().map(|(thread, _)| thread).collect();
             let names = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok());
             let threads: Vec<u32> = names.collect();
-            let joined = sampled.joined();
+            let joined = sampled.next_join_time();
             for thread in &threads {
                 if let Some(counted) = cpu_times::counted(process, *thread) {
                     let start = match joined {

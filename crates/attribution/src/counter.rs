@@ -16,8 +16,7 @@ pub enum CounterKind {
     /// Energy since some start: joules = difference x `joules_per_unit`.
     Cumulative {
         joules_per_unit: f64,
-        /// The number of the counter's values, after which it starts again at 0 (RAPL: 2^32). `None` means 2^64, as for 64-bit
-        /// nanojoules.
+        /// The value at which the counter wraps to 0 (RAPL: 2^32). `None` means 2^64, as for 64-bit nanojoules.
         wraps_at: Option<u64>,
     },
     /// Power: joules = value x `watts_per_unit` x seconds. The value holds until the next sample or, if `is_of_time_before`,

@@ -22,15 +22,15 @@ const CL_KERNEL_FUNCTION_NAME: u32 = 0x1190;
 const PROPERTIES_MAX: usize = 64;
 
 /// A region that is defined when it is first used.
-struct Named {
+struct LazyRegion {
     name: &'static str,
     region_type: i32,
     handle: AtomicU32,
 }
 
-impl Named {
-    const fn new(name: &'static str, region_type: i32) -> Named {
-        Named { name, region_type, handle: AtomicU32::new(0) }
+impl LazyRegion {
+    const fn new(name: &'static str, region_type: i32) -> LazyRegion {
+        LazyRegion { name, region_type, handle: AtomicU32::new(0) }
     }
 
     fn region(&self, host: &Host) -> u32 {
@@ -51,7 +51,7 @@ fn recording() -> Option<Host> {
 }
 
 /// Runs a call as a frame of the calling thread.
-fn framed<T>(call: &Named, run: impl FnOnce() -> T) -> T {
+fn framed<T>(call: &LazyRegion, run: impl FnOnce() -> T) -> T {
     let frame = guarded(None, || {
         let host = recording()?;
         let region = call.region(&host);
@@ -80,7 +80,7 @@ struct Enqueued {
 /// Runs a call that enqueues a command, as a frame of the calling thread, and has the command recorded when it completes.
 /// `event` is the program's place for the event, or null; `run` gets the place to be used.
 fn enqueue<T>(
-    call: &Named,
+    call: &LazyRegion,
     queue: Handle,
     command: impl FnOnce(&Host) -> u32,
     event: *mut Handle,
@@ -140,7 +140,7 @@ macro_rules! commands {
         $(
             #[allow(non_snake_case, clippy::too_many_arguments)]
             unsafe extern "C" fn $name(queue: Handle, $($argument: $type,)* event: *mut Handle) -> i32 {
-                static CALL: Named = Named::new(stringify!($name), region_type::$call);
+                static CALL: LazyRegion = LazyRegion::new(stringify!($name), region_type::$call);
                 let run = |event| {
                     // SAFETY: the program's arguments, and a place for the event that lives during the call.
                     unsafe { abi::$name(queue, $($argument,)* event) }
@@ -151,10 +151,10 @@ macro_rules! commands {
     };
 }
 
-/// A function that returns the region of commands other than kernels: copies, fills, maps and migrations.
+/// Makes a function that returns the region of commands other than kernels: copies, fills, maps and migrations.
 macro_rules! copy {
     ($name:literal) => {{
-        static COMMAND: Named = Named::new($name, region_type::RMA);
+        static COMMAND: LazyRegion = LazyRegion::new($name, region_type::RMA);
         |host: &Host| COMMAND.region(host)
     }};
 }
@@ -198,7 +198,7 @@ macro_rules! maps {
                 event: *mut Handle,
                 code: *mut i32,
             ) -> *mut c_void {
-                static CALL: Named = Named::new(stringify!($name), region_type::FUNCTION);
+                static CALL: LazyRegion = LazyRegion::new(stringify!($name), region_type::FUNCTION);
                 let run = |event| {
                     // SAFETY: the program's arguments, and a place for the event that lives during the call.
                     unsafe { abi::$name(queue, $($argument,)* event, code) }
@@ -220,7 +220,7 @@ macro_rules! calls {
         $(
             #[allow(non_snake_case)]
             unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-                static CALL: Named = Named::new(stringify!($name), region_type::$region_type);
+                static CALL: LazyRegion = LazyRegion::new(stringify!($name), region_type::$region_type);
                 // SAFETY: the program's arguments.
                 framed(&CALL, || unsafe { abi::$name($($argument),*) })
             }

@@ -19,7 +19,7 @@ pub enum Definition {
     Region(Region),
     /// A location, before its ring is read.
     Location(Location),
-    /// An energy counter, or a series of units of work, ranges or events that are counted (sampler's log only).
+    /// An energy counter, or another series (sampler's log only).
     Device(Device),
     /// The numbers of locations that got no ring, and of calls that are in no ring, so far.
     Unrecorded {
@@ -152,7 +152,7 @@ pub struct Clocks {
 pub struct Region<Text = String> {
     /// The region's number in its own process.
     pub handle: RegionHandle,
-    /// The name that people read.
+    /// The demangled name.
     pub name: Text,
     /// The mangled or otherwise original name, if it differs.
     pub canonical_name: Text,
@@ -234,7 +234,7 @@ impl fmt::Display for Quality {
     }
 }
 
-/// A part of the machine with an energy counter.
+/// An energy counter, or another series in the sampler's log: counted work, ranges or events, or other jobs' CPU time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     /// The device's number in the sampler's records.
@@ -257,7 +257,7 @@ pub struct Device {
     pub description: String,
     /// Metrics of the devices whose joules are also in this one's.
     pub contains: Vec<String>,
-    /// The value at which its samples' values start again at 0.
+    /// The value at which the counter wraps to 0.
     pub wraps_at: Option<u64>,
     /// The power that it draws without the job, in microwatts, if its source knows it.
     pub baseline_microwatts: Option<u64>,

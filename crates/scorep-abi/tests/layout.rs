@@ -109,7 +109,7 @@ fn installed_headers_of_score_p_8_4_give_the_same_table() {
     let printed = run(&mut Command::new(&program));
     std::fs::write(directory.join(format!("scorep-{version}-abi.json")), &printed).unwrap();
     if version != "8.4" {
-        println!("skipped: no scorep-config of Score-P 8.4 on the PATH, but of {version}");
+        println!("skipped: the scorep-config on the PATH is for Score-P {version}, not 8.4");
         return;
     }
     assert_eq!(serde_json::from_str::<Table>(&printed).unwrap(), ours());

@@ -22,7 +22,7 @@ pub struct DeviceSetting {
     pub instantaneous: Option<bool>,
     /// The factor from raw values to joules (or watts); `None` for that of the metric's definition.
     pub scale: Option<f64>,
-    /// The number of values of the raw counter, after which it starts again at 0 (RAPL: 2^32).
+    /// The value at which the raw counter wraps to 0 (RAPL: 2^32).
     pub wraps_at: Option<u64>,
     /// The time by which the counter lags behind the energy that it counts.
     pub delay: Duration,
@@ -116,8 +116,8 @@ pub(crate) const KEYS: &[SectionKey<Draft>] = &[
     SectionKey {
         key: "wraps_at",
         default: "2^64",
-        about: "The raw counter has this many values and starts again at 0.",
-        within: Within::Anything,
+        about: "The raw counter wraps to 0 at this value.",
+        within: Within::AtLeast(2.0),
         place: |draft| &mut draft.wraps_at,
     },
     SectionKey {
@@ -248,7 +248,7 @@ impl DeviceSetting {
     fn why_unusable(&self, before: &[DeviceSetting]) -> Option<String> {
         let metric = plain(self.metric.as_str());
         if let Some(first) = before.iter().find(|first| first.patterns() == self.patterns()) {
-            return Some(format!("metric = '{metric}' is device {:?} already", first.name));
+            return Some(format!("metric = '{metric}' is already assigned to device {:?}", first.name));
         }
         let groups = self.metric.captures_len() - 1;
         let names: Vec<&str> = self.metric.capture_names().flatten().collect();

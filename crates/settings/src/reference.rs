@@ -11,15 +11,15 @@ const HEAD: &str = "\
 <!-- Made by `ampere shipped`: edit crates/settings instead. -->
 
 Settings come from the file that `--config` or `AMPERE_CONFIG` names; [a settings file](settings-file.md) is an example.
-Each setting has an environment variable, which takes precedence over the file. A mistake is an error that names the
-line and what may be written; `ampere doctor` checks what is set. Times are written with their unit: `\"250us\"`, `\"1ms\"`, `\"1.5s\"`.
+Each setting has an environment variable, which takes precedence over the file. An invalid setting is reported with its line
+and the allowed values; `ampere doctor` checks what is set. Times are written with their unit: `\"250us\"`, `\"1ms\"`, `\"1.5s\"`.
 ";
 
 /// The tables of the file, and their subjects.
 const TABLES: &[(&str, &str)] = &[
     ("attribution", "How joules are divided."),
     ("sampler", "How often the hardware is read."),
-    ("counters", "Which readings of counters are believed."),
+    ("counters", "Which readings of counters are accepted as plausible."),
     ("trace", "The OTF2 trace."),
     ("spool", "Records on disk, from which the trace is made."),
     ("output", "The directories for results."),

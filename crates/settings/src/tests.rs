@@ -99,6 +99,8 @@ fn mistakes_are_reported_with_their_line_and_the_remedy() {
         ("[sampler]\ngauges = \"1ms\"", "2: gauges: 1ms: use 100ms to 3600s"),
         ("[counters]\ngap = 0.5", "2: gap: 0.5: use a number of 1 or more"),
         ("[counters]\nwatts_max = 0", "2: watts_max: 0: use a number above 0"),
+        ("[[device]]\nwraps_at = 0", "2: wraps_at: 0: use a number of 2 or more"),
+        ("[[device]]\nwraps_at = 1", "2: wraps_at: 1: use a number of 2 or more"),
         ("[collector]\ncpus = \"3-1\"", "2: cpus: \"3-1\" is not a list of CPUs: write it like 0-3,8"),
         (
             "[[device]]\nname = \"x\"\nmetric = \"(\"",
@@ -115,7 +117,7 @@ fn mistakes_are_reported_with_their_line_and_the_remedy() {
         ),
         (
             "[[device]]\nname = \"a\"\nmetric = 'e'\n[[device]]\nname = \"b\"\nmetric = 'e'",
-            "4: device \"b\": metric = 'e' is device \"a\" already",
+            "4: device \"b\": metric = 'e' is already assigned to device \"a\"",
         ),
         (
             "[[device]]\nname = \"x\"\nmetric = \"e\"\nranks = \"some\"",

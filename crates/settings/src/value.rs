@@ -306,8 +306,8 @@ simple_value!(
 simple_value!(usize, "a whole number", |number| Some(number.to_string()), |written, _within| {
     written.whole().map(|number| number as usize)
 });
-simple_value!(Option<u64>, "a whole number", |number| number.map(|n| n.to_string()), |written, _within| {
-    written.whole().map(Some)
+simple_value!(Option<u64>, "a whole number", |number| number.map(|n| n.to_string()), |written, within| {
+    written.whole().and_then(|number| within.check_number(number as f64).map(|_| Some(number)))
 });
 simple_value!(f64, "a number", |number| Some(number.to_string()), |written, within| {
     written.number().and_then(|number| within.check_number(number))

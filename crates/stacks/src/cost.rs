@@ -19,13 +19,14 @@ const TIME_MAX: Duration = Duration::from_millis(50);
 /// sampling.
 pub fn sample_cost(options: &Options) -> Option<Duration> {
     let options = Options { period: PERIOD, ..options.clone() };
-    // With this array, the stack is deep enough for the kernel to copy the maximum size.
+    // With this array, the stack is deep enough for the kernel to copy the default size.
     let mut stack = [0_u8; 32 << 10];
     black_box(&mut stack);
     let (_event, mut ring) = sample_this_thread(&options).ok()?;
     let begun = Instant::now();
     let mut costs = Vec::with_capacity(SAMPLES);
     let mut last = begun;
+    // A sample interrupts this loop, so an iteration in which one appears lasts as long as its cost.
     while costs.len() < SAMPLES {
         ring.refresh();
         let (is_sampled, now) = (!ring.range().is_empty(), Instant::now());

@@ -437,7 +437,7 @@ impl Processes {
     }
 
     /// Must be called when records were lost. Removes the processes that have ended, and returns them.
-    pub(crate) fn lost(&mut self) -> Vec<u32> {
+    pub(crate) fn remove_ended(&mut self) -> Vec<u32> {
         let is_there = |process: &u32| std::path::Path::new(&format!("/proc/{process}")).exists();
         let ended: Vec<u32> = self.by_number.keys().filter(|process| !is_there(process)).copied().collect();
         for process in &ended {

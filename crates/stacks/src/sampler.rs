@@ -432,7 +432,7 @@ impl Sampler {
             return;
         }
         (self.has_lost, self.refreshed) = (false, self.latest);
-        for process in self.processes.lost() {
+        for process in self.processes.remove_ended() {
             self.files.forget(process);
             self.counts.end(process);
             sink.ended(process, None, self.latest);

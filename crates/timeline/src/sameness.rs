@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_counter_that_is_read_twice_is_one() {
+    fn a_counter_that_is_read_twice_is_recognised_as_one() {
         let one = counter(7_000, 813, (0..400).step_by(10));
         // The same counter is read a moment later, at other times, and while it moves.
         assert_eq!(sameness(&one, &counter(7_000, 813, (2..400).step_by(10)), false), Sameness::One);

@@ -132,6 +132,13 @@ pub(crate) fn missing(
 pub(crate) fn doubt(missing: &BTreeSet<String>) -> Option<String> {
     (!missing.is_empty()).then(|| {
         let names = listed(missing.iter(), NAMES_MAX);
-        format!("joules may be missing: {names} is left out and has samples; see the notes about it")
+        match missing.len() {
+            1 => format!(
+                "joules may be missing: a metric with samples is left out: {names}; see the note about it"
+            ),
+            _ => format!(
+                "joules may be missing: metrics with samples are left out: {names}; see the notes about them"
+            ),
+        }
     })
 }

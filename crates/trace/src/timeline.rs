@@ -334,7 +334,7 @@ mod tests {
     use ampere_report::call_table::{DeviceView, Place};
 
     #[test]
-    fn a_call_that_was_cut_in_two_is_one() {
+    fn a_call_that_was_cut_in_two_is_counted_once() {
         let (mut names, mut paths) = (Names::default(), Paths::default());
         let send = paths.number(None, names.number("MPI_Send"));
         let [device, view] = ["GPU-0", "ranks"].map(|name| names.number(name));

@@ -3,7 +3,8 @@
 use super::*;
 use ampere_ring::RingGauge;
 
-/// Makes a run and kills all its processes. Returns the number of enters and leaves that the program had published.
+/// Starts a run and kills all its processes. Returns the number of enters and leaves that the program had published. `bare`:
+/// without `ampere run`, only the preloaded library.
 pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     let program = program(place, WAITS);
     let mut command = match bare {

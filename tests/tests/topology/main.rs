@@ -444,7 +444,7 @@ fn contradictory_settings_are_errors() {
     for (settings, expected) in [
         (
             "[[device]]\nname = 'a'\nmetric = 'e'\n[[device]]\nname = 'b'\nmetric = 'e'\n",
-            "device \"b\": metric = 'e' is device \"a\" already",
+            "device \"b\": metric = 'e' is already assigned to device \"a\"",
         ),
         (
             "[[device]]\nname = 'GPU-$1'\nmetric = 'e'\n",

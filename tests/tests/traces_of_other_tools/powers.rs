@@ -75,7 +75,7 @@ fn a_power_applies_to_the_interval_that_its_mode_names() {
 
 /// Score-P writes PAPI's metrics like this: without a unit, and with the mode of an accumulated value.
 #[test]
-fn powers_of_known_names_are_powers_where_there_is_no_energy() {
+fn power_metrics_with_known_names_are_used_if_there_is_no_energy_metric() {
     let papi = |trace: &mut Trace, name: &str| {
         trace.metric_in(name, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart)
     };
@@ -218,7 +218,7 @@ fn energies_of_papis_components_and_others_are_found_by_name() {
 }
 
 #[test]
-fn powers_are_powers_by_the_names_of_papi() {
+fn papi_power_metrics_are_recognised_by_name() {
     for (name, watts) in [
         ("nvml:::Tesla_K40c:device_0:power", 100e3),
         ("cray_pm:::PM_POWER:NODE", 100.0),
@@ -267,7 +267,8 @@ fn what_looks_like_energy_and_is_left_out_is_named() {
     }
 }
 
-/// A sensor of an unknown name measures, by its values, a device whose energy is known, something small, or neither.
+/// The readings of a sensor with an unknown name show whether it repeats a known device, is negligible, or may be missing from
+/// the total.
 #[test]
 fn the_watts_of_a_power_that_is_left_out_decide_whether_the_run_is_complete() {
     for (watts, complete) in [(48.0, true), (0.2, true), (80.0, false)] {
@@ -295,12 +296,17 @@ fn what_may_be_missing_on_two_nodes_is_one_line_with_any_number_of_threads() {
     }
     let (_place, trace) = trace.finish();
     let [one, two] = ["1", "2"].map(|threads| attribute(&trace, &["--threads", threads]));
-    assert!(notes(&one).contains("joules may be missing: supply of a, supply of b is left out"), "{one}");
+    assert!(
+        notes(&one).contains(
+            "metrics with samples are left out: supply of a, supply of b; see the notes about them"
+        ),
+        "{one}"
+    );
     assert_eq!(one, two);
 }
 
 #[test]
-fn the_average_and_the_current_power_of_a_device_are_one() {
+fn the_average_and_the_current_power_of_a_device_are_counted_once() {
     for names in [
         ["GPU 0 average power", "GPU 0 current power"],
         ["GPU 0 power", "GPU 0 average power"],

@@ -115,7 +115,7 @@ fn a_delay_applies_from_the_first_sample_on() {
 
 /// Two files have static functions of the same name, one of which calls the other.
 #[test]
-fn functions_of_one_name_are_one_row() {
+fn functions_with_the_same_name_share_a_row() {
     let mut trace = Trace::new();
     let (node, class) = (trace.node("a"), trace.counter());
     let both = ["a.c", "b.c"].map(|file| {

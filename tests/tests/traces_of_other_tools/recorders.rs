@@ -4,7 +4,7 @@ use crate::*;
 
 /// Score-P writes PAPI's counters like this: each process starts at 0, and reads when it has an event.
 #[test]
-fn a_counter_that_each_rank_records_is_one_counter() {
+fn a_counter_that_each_rank_records_is_counted_once() {
     let mut trace = Trace::new();
     let node = trace.node("a");
     let class = trace.counter();
@@ -28,7 +28,7 @@ fn a_counter_that_each_rank_records_is_one_counter() {
 /// Each rank reads at its own enters and leaves, so that there are long times without a reading, in which the counter is updated
 /// often.
 #[test]
-fn a_counter_that_ranks_read_at_their_events_is_one_counter() {
+fn a_counter_that_ranks_read_at_their_events_is_counted_once() {
     let mut trace = Trace::new();
     let node = trace.node("a");
     let class = trace.counter();

@@ -54,6 +54,10 @@ pub enum Kind {
     Collective(c_int),
     StartCollective(c_int),
     InitCollective(c_int),
+    /// MPI_Comm_idup and MPI_Comm_idup_with_info, by the position of the request among the arguments.
+    StartDuplicate {
+        request: usize,
+    },
     /// A collective among neighbours, by the collective whose arguments are the same.
     Neighbours(Form, c_int),
     Finalize,
@@ -114,7 +118,8 @@ fn kind(stem: &str) -> Option<Kind> {
         "waitsome" | "testsome" => Kind::Complete(Completion::Some),
         "request_free" => Kind::FreeRequest,
         "comm_free" | "comm_disconnect" | "win_free" => Kind::FreeCommunicator,
-        "comm_idup" => Kind::StartCollective(collective::CREATE_HANDLE),
+        "comm_idup" => Kind::StartDuplicate { request: 2 },
+        "comm_idup_with_info" => Kind::StartDuplicate { request: 3 },
         "win_fence" => Kind::Fence,
         "win_start" => Kind::BeginEpoch(Side::Access),
         "win_complete" => Kind::EndEpoch(Side::Access),
@@ -197,6 +202,7 @@ mod tests {
         assert_eq!(of("mpi_neighbor_alltoallw_c"), Some((neighbours(Form::Blocking), true)));
         assert_eq!(of("mpi_ineighbor_alltoallw"), Some((neighbours(Form::NonBlocking), false)));
         assert_eq!(of("mpi_neighbor_alltoallw_init_c"), Some((neighbours(Form::Persistent), true)));
+        assert_eq!(of("mpi_comm_idup_with_info"), Some((Kind::StartDuplicate { request: 3 }, false)));
         assert_eq!(of("mpi_testsome"), Some((Kind::Complete(Completion::Some), false)));
         assert_eq!(of("mpi_win_wait"), Some((Kind::EndEpoch(Side::Exposure), false)));
         for lower in ["mpi_init", "mpi_probe", "mpi_rget_c", "mpi_dist_graph_neighbors"] {

@@ -95,19 +95,19 @@ fn sent(library: &Library, frame: Frame, at: Positions) -> Option<Message> {
 
 /// Records the start of a send, whose request is known when the function has returned.
 fn start_send(library: &Library, frame: Frame, thread: &mut Thread, communicator: usize) {
-    thread.call.number = 0;
+    thread.call.send = 0;
     let Some(message) = sent(library, frame, Positions { communicator, ..PLAIN }) else { return };
     if message.communicator == UNKNOWN {
         completions::not_recorded(thread.location);
     } else {
-        thread.call.number = requests::next_id();
-        communication::message_of_request(thread.location, &message, thread.call.number);
+        thread.call.send = requests::next_id();
+        communication::message_of_request(thread.location, &message, thread.call.send);
     }
 }
 
 /// Records the start of a collective. In an unknown communicator, it is only counted as left out.
 fn begin(thread: &mut Thread, communicator: AnyHandle) {
-    thread.call.number = communicator.into();
+    thread.call.communicator = communicator;
     if communicator == UNKNOWN {
         completions::not_recorded(thread.location);
     } else {
@@ -117,7 +117,7 @@ fn begin(thread: &mut Thread, communicator: AnyHandle) {
 
 /// Records the start of MPI_Finalize as that of a collective, because it waits for all ranks.
 fn begin_finalize(library: &Library, thread: &mut Thread) {
-    thread.call.number = UNKNOWN.into();
+    thread.call.communicator = UNKNOWN;
     if let Some(world) = communicator(library, library.world).filter(|world| world.size > 1) {
         begin(thread, world.handle);
     }
@@ -148,7 +148,7 @@ fn start(location: *mut Location, place: Place) {
     }
 }
 
-/// Records the start of one message of a group. No call waits for the end of a send.
+/// Records the start of one message of a group. No call waits for such a send, so it is completed at once.
 fn start_part(location: *mut Location, part: Place) {
     start(location, part);
     if requests::get(part).is_some_and(|part| part.operation == Operation::Send) {
@@ -176,7 +176,7 @@ pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
     let Some(library) = Library::get() else { return };
     let location = thread.location;
     match recorded.kind {
-        Kind::Collective(_) if thread.call.number == u64::from(UNKNOWN) => return,
+        Kind::Collective(_) if thread.call.communicator == UNKNOWN => return,
         // The end is recorded even if the collective failed, because its start was.
         Kind::Collective(of) => {
             return communication::collective_end(
@@ -202,18 +202,18 @@ pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
     if let Some((communicator, status)) = received_by(recorded.kind) {
         let peers = match communicator {
             Some(at) => peers_in(library, frame.word(at)),
-            None => found_message(thread.call.place),
+            None => take_found_message(thread.call.place),
         };
         // SAFETY: MPI has filled in the status.
         let received = unsafe { library.received(frame.word(status)) };
         return completions::received(location, peers, &received);
     }
     // SAFETY: by this function's contract.
-    unsafe { made(library, recorded.kind, frame, thread) };
+    unsafe { keep_new(library, recorded.kind, frame, thread) };
 }
 
-/// Removes a found message, because it is now received. Returns the possible senders.
-fn found_message(place: Place) -> Peers {
+/// Removes a found message from the table, because it is now received. Returns the possible senders.
+fn take_found_message(place: Place) -> Peers {
     let found = requests::get(place).filter(|found| found.operation == Operation::FoundMessage);
     requests::remove(place);
     let Request { communicator, rank, .. } =
@@ -221,54 +221,60 @@ fn found_message(place: Place) -> Peers {
     Peers { communicator, first: rank as u32 }
 }
 
-/// Records that a function has made a request, or has found a message.
+/// Keeps the request that a function has made, or the message that it has found.
 ///
 /// # Safety
 /// As for [`after`]; the function was successful.
-unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread) {
+unsafe fn keep_new(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread) {
     // SAFETY: the function's argument is the address of a request, or of a found message.
     let handle = |at: usize| unsafe { library.handle_in(frame.word(at), 0) };
     let new = Request::NEW;
     match kind {
         Kind::StartSend => {
-            made_send(library, thread, handle(6), Request { operation: Operation::Send, ..new })
+            keep_send(library, thread, handle(6), Request { operation: Operation::Send, ..new })
         }
         Kind::StartSendReceive | Kind::StartSendReceiveReplace => {
             let (source, request) = if kind == Kind::StartSendReceive { (8, 11) } else { (5, 8) };
-            made_send(library, thread, handle(request), Request { operation: Operation::Send, ..new });
+            keep_send(library, thread, handle(request), Request { operation: Operation::Send, ..new });
             // MPICH fills in no status, so nothing is known about the message.
             if !library.is_proc_null(frame.int(source)) {
                 completions::not_recorded(thread.location);
             }
         }
         Kind::StartReceive if !library.is_proc_null(frame.int(3)) => {
-            made_receive(thread.location, handle(6), peers_in(library, frame.word(5)));
+            keep_receive(thread.location, handle(6), peers_in(library, frame.word(5)));
         }
         Kind::StartReceiveFound if thread.call.place != requests::NOWHERE => {
-            made_receive(thread.location, handle(4), found_message(thread.call.place));
+            keep_receive(thread.location, handle(4), take_found_message(thread.call.place));
         }
         Kind::Find { tests } => {
             // SAFETY: a function that tests for a message has the address of a number.
             let is_found = !tests || unsafe { frame.int_behind(3) } != 0;
             if is_found && !library.is_proc_null(frame.int(0)) {
-                found(library, frame.word(2), handle(if tests { 4 } else { 3 }));
+                keep_found_message(library, frame.word(2), handle(if tests { 4 } else { 3 }));
             }
         }
         Kind::InitSend | Kind::InitReceive | Kind::InitPartitionedSend | Kind::InitPartitionedReceive => {
-            made_persistent(library, thread.location, kind, frame, &handle);
+            keep_persistent(library, thread.location, kind, frame, &handle);
         }
         Kind::StartCollective(of) => {
-            made_collective(library, frame, thread.location, (of, Stage::Once), &handle)
+            keep_collective(library, frame, thread.location, (of, Stage::Once), handle(arguments(of).0 + 1));
         }
+        Kind::StartDuplicate { request } => {
+            let of = (collective::CREATE_HANDLE, Stage::Once);
+            keep_collective(library, frame, thread.location, of, handle(request));
+        }
+        // An MPI_Info comes before the request.
         Kind::InitCollective(of) => {
-            made_collective(library, frame, thread.location, (of, Stage::Inactive), &handle)
+            let request = handle(arguments(of).0 + 2);
+            keep_collective(library, frame, thread.location, (of, Stage::Inactive), request);
         }
         _ => {}
     }
 }
 
 /// Keeps a message that was found, and that will be received.
-pub fn found(library: &Library, communicator: usize, handle: usize) {
+pub fn keep_found_message(library: &Library, communicator: usize, handle: usize) {
     let (operation, Peers { communicator, first }) =
         (Operation::FoundMessage, peers_in(library, communicator));
     let rank = first as i32;
@@ -277,8 +283,8 @@ pub fn found(library: &Library, communicator: usize, handle: usize) {
 }
 
 /// Keeps the request of a send. The send was recorded before, unless it is to MPI_PROC_NULL.
-fn made_send(library: &Library, thread: &Thread, handle: usize, request: Request) {
-    let id = thread.call.number;
+fn keep_send(library: &Library, thread: &Thread, handle: usize, request: Request) {
+    let id = thread.call.send;
     if id != 0 {
         let is_complete = library.is_complete(handle)
             || requests::insert(handle, Request { id, ..request }) == Inserted::IsComplete;
@@ -288,7 +294,7 @@ fn made_send(library: &Library, thread: &Thread, handle: usize, request: Request
     }
 }
 
-fn made_receive(location: *mut Location, handle: usize, Peers { communicator, first }: Peers) {
+fn keep_receive(location: *mut Location, handle: usize, Peers { communicator, first }: Peers) {
     let id = requests::next_id();
     let request = Request { id, communicator, rank: first as i32, ..Request::NEW };
     if communicator != UNKNOWN && requests::insert(handle, request) == Inserted::Yes {
@@ -299,20 +305,18 @@ fn made_receive(location: *mut Location, handle: usize, Peers { communicator, fi
 }
 
 /// Keeps the request of a collective that was started, or a persistent request of one.
-fn made_collective(
+fn keep_collective(
     library: &Library,
     frame: Frame,
     location: *mut Location,
     (of, stage): (i32, Stage),
-    handle: &dyn Fn(usize) -> usize,
+    handle: usize,
 ) {
     let Collective { communicator, root, sent, received, .. } = described(library, of, frame, true);
     let id = requests::next_id();
     let operation = Operation::Collective(of);
     let request = Request { operation, stage, id, communicator, rank: root, tag: 0, sent, received };
-    // The request is the last argument. An MPI_Info or a new communicator may come before it.
-    let more = if stage == Stage::Once && of != collective::CREATE_HANDLE { 1 } else { 2 };
-    if communicator == UNKNOWN || requests::insert(handle(arguments(of).0 + more), request) != Inserted::Yes {
+    if communicator == UNKNOWN || requests::insert(handle, request) != Inserted::Yes {
         completions::not_recorded(location);
     } else if stage == Stage::Once {
         communication::request(location, RequestEvent::CollectiveStarted, id);
@@ -321,7 +325,7 @@ fn made_collective(
 
 /// Keeps a persistent request of a message. Those to and from MPI_PROC_NULL are not recorded. If there is no room, none of its
 /// messages is recorded, and one is counted as missing.
-fn made_persistent(
+fn keep_persistent(
     library: &Library,
     location: *mut Location,
     kind: Kind,
@@ -329,7 +333,7 @@ fn made_persistent(
     handle: &dyn Fn(usize) -> usize,
 ) {
     let is_partitioned = matches!(kind, Kind::InitPartitionedSend | Kind::InitPartitionedReceive);
-    // The number of partitions comes first.
+    // The number of partitions comes before the count.
     let more = usize::from(is_partitioned);
     let rank = frame.int(3 + more);
     if library.is_proc_null(rank) {
@@ -365,7 +369,7 @@ fn made_persistent(
 
 /// Records the end of a collective that has neither a root nor data.
 fn end(thread: &Thread, operation: i32) {
-    let communicator = thread.call.number as AnyHandle;
+    let communicator = thread.call.communicator;
     if communicator != UNKNOWN {
         let end = Collective { communicator, root: root::NONE, operation, sent: 0, received: 0 };
         communication::collective_end(thread.location, &end);

@@ -1,6 +1,8 @@
 //! The state that a thread keeps during an MPI call.
 
+use super::communicators::UNKNOWN;
 use crate::alloc;
+use scorep_abi::AnyHandle;
 use std::ptr::null_mut;
 
 /// The room for a status that we pass. No library's `MPI_Status` is larger.
@@ -21,8 +23,10 @@ pub struct CallState {
     pub expected: Option<u16>,
     /// The stack address of the call from C inside the program's call from Fortran; 0 if there is none.
     pub inner_stack: usize,
-    /// The number of the request that the call makes, or the communicator's handle; 0 if there is none.
-    pub number: u64,
+    /// The id of the request of the send that the call has started; 0 if it is not recorded.
+    pub send: u64,
+    /// The communicator of the collective that the call has begun; [`UNKNOWN`] if it is not recorded.
+    pub communicator: AnyHandle,
     /// The places in the table of the requests that the call may complete: one, or those of an array.
     pub place: u32,
     pub places: Places,
@@ -37,7 +41,8 @@ impl CallState {
             status: [0; STATUS_BYTES / 8],
             expected: None,
             inner_stack: 0,
-            number: 0,
+            send: 0,
+            communicator: UNKNOWN,
             place: 0,
             places: Places { memory: null_mut(), capacity: 0, used: 0 },
             next_id: 0,

@@ -329,7 +329,7 @@ unsafe fn find<const SYMBOL: usize>(
             && let Some(library) = Library::get().filter(|library| !library.is_proc_null(source))
         {
             let handle = library.handle_in(message, 0);
-            with_thread((), |_| messages::found(library, communicator, handle));
+            with_thread((), |_| messages::keep_found_message(library, communicator, handle));
         }
         code
     }
