@@ -448,8 +448,12 @@ impl MpiRanks {
     /// Collects the ranks; `processes` gives the rank of each process and the size of its job. Ranks that MPI_Comm_spawn has
     /// started are numbered after the others, and their size includes the others.
     pub fn of(processes: impl Iterator<Item = (u32, u32)>) -> Option<MpiRanks> {
-        let mut processes: Vec<(u32, u32)> = processes.filter(|(_, size)| *size > 1).collect();
+        let (mut processes, alone): (Vec<_>, Vec<_>) = processes.partition(|(_, size)| *size > 1);
         processes.sort_unstable();
+        // MPI_Comm_spawn also starts ranks for a process that was started without others.
+        if processes.first().is_some_and(|(rank, _)| *rank > 0) {
+            processes.splice(0..0, alone.first().copied());
+        }
         let is_one_job = processes.windows(2).all(|pair| {
             let [(rank, size), (next, next_size)] = [pair[0], pair[1]];
             rank < next && (next_size == size || next_size > size && next >= size)

@@ -495,7 +495,7 @@ impl Thread {
         let time = step.time;
         let is_call = self.own.len() > self.base;
         let was_in_function = self.function_at.is_some();
-        self.has_called |= is_call;
+        self.has_called |= is_call || was_in_function;
         if !is_call {
             // The shown frames are inside the one that is left.
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
@@ -792,8 +792,9 @@ mod tests {
         // The recording ends and samples continue: the first of them could have been taken in a recorded function.
         let ended = "both +0 s+0,s+20 +40 s+40,s+22 - -";
         assert_eq!(last(ended), [vec![], vec![0, 20]]);
-        assert_eq!(last(&format!("{ended} s-,s+23")), [vec![], vec![0, 20, 40, 22]]);
+        assert_eq!(last(&format!("{ended} s-,s+23")), [vec![], vec![0, 20]]);
         assert_eq!(last(&format!("{ended} s-,s+23 s-,s-,s+24")), [vec![], vec![0, 20, 24]]);
+        assert_eq!(last(&format!("{ended} s-,s+23 s-,s+25")), [vec![], vec![0, 20, 40, 23]]);
         // The program has no frame, and is sampled in a function that is recorded later than its sample counts.
         let without_frame = "both s+0,s+20 s-,s+40";
         assert_eq!(last(without_frame), [vec![], vec![0, 20]]);
@@ -989,6 +990,21 @@ mod tests {
         }
         let right = in_time as f64 / (20_000.0 * 500.0);
         assert!(right > 0.98, "{right} of the time of function 2 is shown when it ran");
+    }
+
+    #[test]
+    fn a_recorded_function_has_no_time_outside_of_its_calls() {
+        for period in [5_000, 4_000, 1_000] {
+            let mut thread = Sampled::new(period);
+            for _ in 0..20_000 {
+                thread.pass(RECORDED, Step::enter(thread.time, RegionRef(40), 1));
+                thread.run_in(&[0, 40], 2_000);
+                thread.pass(RECORDED, Step::leave(thread.time));
+                thread.run(1, 2_000);
+            }
+            let share = thread.share(&[0], &[40]);
+            assert!((share - 0.5).abs() < 0.01, "{period}: {share}: {:?}", thread.shown);
+        }
     }
 
     #[test]

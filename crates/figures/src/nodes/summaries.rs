@@ -291,6 +291,8 @@ mod tests {
         let ranks = |processes: &[(u32, u32)]| MpiRanks::of(processes.iter().copied());
         let spawned = ranks(&[(3, 5), (0, 3), (4, 5), (1, 3), (2, 3)]).expect("one job");
         assert_eq!((spawned.size, spawned.ranks), (5, vec![0, 1, 2, 3, 4]));
+        let of_one = ranks(&[(1, 3), (2, 3), (0, 1)]).expect("one job");
+        assert_eq!((of_one.size, of_one.ranks), (3, vec![0, 1, 2]));
         // Two jobs of two and of four ranks, of which two were not measured.
         assert_eq!(ranks(&[(0, 4), (1, 4), (2, 2), (3, 2)]), None);
         assert_eq!(ranks(&[(0, 2), (1, 4), (2, 4), (3, 4)]), None);
