@@ -50,7 +50,8 @@ impl Trace {
         })
     }
 
-    /// Adds a location. Those whose name is `worker` run `work`. One that is `killed` has no events after 2 s.
+    /// Adds a location. Those whose name is `worker` run `work`. One that is `killed` has no events after 2 s, and one that `exits`
+    /// has none after 3.98 s.
     fn location(&mut self, kind: LocationType, name: &str, group: LocationGroupRef) -> LocationRef {
         let number = LocationRef(self.definitions.locations.last().map_or(0, |last| last.0 + 1));
         let location = Location { name: name.into(), kind, group: Some(group), ..Location::default() };
@@ -101,13 +102,18 @@ impl Trace {
         let archive = ArchiveWriter::create(place.path()).unwrap();
         for (reference, location) in self.definitions.locations.iter() {
             let mut events = archive.event_writer(reference).unwrap();
-            let (works, is_killed) = (location.name == "worker", location.name == "killed");
-            if works || is_killed {
+            let works = location.name == "worker";
+            let last = match location.name.as_str() {
+                "killed" => Some(2 * SECOND),
+                "exits" => Some(398 * SECOND / 100),
+                _ => None,
+            };
+            if works || last.is_some() {
                 events.enter(0, self.work).unwrap();
             }
-            if is_killed {
-                events.enter(2 * SECOND, self.work).unwrap();
-                events.leave(2 * SECOND, self.work).unwrap();
+            if let Some(last) = last {
+                events.enter(last, self.work).unwrap();
+                events.leave(last, self.work).unwrap();
             }
             let samples = self.samples.get(&reference.0).map_or(&[][..], Vec::as_slice);
             for at in 0..=READINGS {
@@ -625,8 +631,8 @@ fn a_counter_has_the_readings_that_cover_the_longest_time() {
 }
 
 #[test]
-fn functions_that_are_never_left_make_a_run_incomplete() {
-    for name in ["worker", "killed"] {
+fn functions_that_are_never_left_make_a_run_incomplete_if_they_end_before_the_readings() {
+    for name in ["worker", "killed", "exits"] {
         let mut trace = Trace::new();
         let node = trace.part("node", "a", None);
         let reader = trace.rank(0, node);
@@ -637,8 +643,8 @@ fn functions_that_are_never_left_make_a_run_incomplete() {
         let summary = trace.attribute();
         assert_joules_are(&summary, 400.0);
         match name {
-            "worker" => assert_complete(&summary),
-            _ => assert_incomplete(&summary, "or the last event of their location: 1"),
+            "killed" => assert_incomplete(&summary, "or the last event of their location: 1"),
+            _ => assert_complete(&summary),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::meters::{doubts_of_shared, notes_of_shared};
 use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
+use crate::offline::readings_of;
 use crate::parts::{Related, mean_watts, relate};
 use crate::places::{
     Ranks, doubt_of_equal_nodes, doubt_of_nodes, doubt_of_uncounted, node_of, node_of_group,
@@ -266,7 +267,9 @@ impl Replay {
         {
             notes.push(index::IN_DOUBT.to_owned());
         }
-        let nesting = Nesting::of(&report.nesting);
+        let ends = report.unended.iter().filter_map(|location| Some(survey.ran.get(location)?.1));
+        let readings = readings_of(&survey.attributor);
+        let nesting = Nesting::of(&report.nesting, &ends.collect::<Vec<_>>(), readings);
         notes.extend(nesting.doubt());
         notes.extend(doubts);
         let replayed_metrics = survey.metrics();
