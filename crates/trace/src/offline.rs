@@ -363,7 +363,7 @@ impl Known {
         self.disproved.extend(disproved);
         self.disproved_notes.extend(notes);
         self.doubts.extend(doubts.into_iter().chain(doubt_of_nodes(definitions)));
-        self.doubts.extend(doubt_of_equal_nodes(attributor.devices.iter().map(|device| &device.info.node)));
+        self.doubts.extend(doubt_of_equal_nodes(definitions));
         self.doubts.extend(self.freshness.doubts(attributor.ticks_per_second));
         self.missing = left_out::missing(definitions, &self.shown, &mean_watts(attributor, &joules));
     }

@@ -618,8 +618,7 @@ impl<'a> Survey<'a> {
         let definitions = self.devices.definitions();
         let missing = left_out::missing(definitions, &self.devices.shown, &counted);
         let counted = counted.into_iter().map(|(node, _)| node).collect();
-        let nodes = self.attributor.devices.iter().map(|device| &device.info.node);
-        let of_nodes = doubt_of_nodes(definitions).into_iter().chain(doubt_of_equal_nodes(nodes));
+        let of_nodes = doubt_of_nodes(definitions).into_iter().chain(doubt_of_equal_nodes(definitions));
         let of_nodes = of_nodes.chain(doubt_of_uncounted(definitions, &counted));
         let of_meters = self.devices.freshness.doubts(self.attributor.ticks_per_second);
         let of_meters = of_meters.chain(doubts_of_shared(&self.devices.meters()));
