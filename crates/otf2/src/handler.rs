@@ -95,6 +95,8 @@ pub struct ReadReport {
     pub stopped: bool,
     /// The leaves that did not match the innermost region.
     pub nesting: Nesting,
+    /// The location of each region that is open at the end, unless it is a sample, which has no leave.
+    pub unended: Vec<LocationRef>,
 }
 
 /// Leaves that did not match the innermost region.
@@ -106,7 +108,7 @@ pub struct Nesting {
     pub unmatched: u64,
     /// Calls that took no time, with the leave before the enter.
     pub reversed: u64,
-    /// Regions that the trace never leaves, unless they are samples, which have no leaves.
+    /// Regions that ended because too many continued after a region around them was left.
     pub unended: u64,
 }
 

@@ -147,6 +147,7 @@ pub(crate) struct Merged {
     pub stopped: bool,
     pub faults: Vec<(LocationRef, Fault)>,
     pub nesting: Nesting,
+    pub unended: Vec<LocationRef>,
 }
 
 /// Delivers all events of streams that are in ascending order of location.
@@ -201,7 +202,7 @@ fn merge<H: EventHandler + ?Sized>(
             stream.nest.settle(handler)?;
             // The last context of a location with samples is not left.
             if stream.context.is_none() {
-                stream.nest.end();
+                merged.unended.extend(std::iter::repeat_n(stream.location, stream.nest.depth()));
             }
             handler.end(stream.location)?;
         }

@@ -161,11 +161,14 @@ fn places(records: &Records, strings: &Strings, definitions: &mut Definitions) {
         }
     }
     let locations = &mut definitions.locations;
+    let is_thread = |kind| LocationType::from_raw(kind) == LocationType::CpuThread;
+    let has_threads = records.locations.iter().any(|record| is_thread(record.kind));
     *locations = table(records.locations.iter().map(|record| {
         let location = Location {
             name: strings.of(record.name),
             kind: match LocationType::from_raw(record.kind) {
-                // Writers that do not care about types record threads.
+                // Writers that do not care about types record threads. Others have no type for sensors.
+                LocationType::Unknown if has_threads => LocationType::Metric,
                 LocationType::Unknown => LocationType::CpuThread,
                 kind => kind,
             },

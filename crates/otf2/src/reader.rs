@@ -228,6 +228,7 @@ impl Trace {
             truncated: truncated.into_iter().collect(),
             stopped: merged.stopped,
             nesting: merged.nesting,
+            unended: merged.unended,
         })
     }
 

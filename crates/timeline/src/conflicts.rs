@@ -269,6 +269,14 @@ impl<'a> Run<'a> {
             .collect();
         let draws =
             |device: usize| streams.iter().any(|(at, _)| attributor.assignment(*at).draws_from(device));
+        // Streams of other contexts may be on the same GPU.
+        let is_in_doubt = |device: usize| {
+            let may_be_on_it = |at: usize| {
+                let assignment = attributor.assignment(at);
+                assignment.links.is_empty() && assignment.is_undecided_about(device)
+            };
+            attributor.counted_part(device).is_of_context() && streams.iter().any(|(at, _)| may_be_on_it(*at))
+        };
         let devices = attributor.devices.iter().enumerate();
         let unused: Vec<(usize, &Device)> = devices
             .filter(|(at, device)| {
@@ -279,7 +287,7 @@ impl<'a> Run<'a> {
             })
             .filter(|(at, device)| {
                 let joules = attributor.engine.totals(device.views.ranks).total_joules;
-                joules > 0.0 && !attributor.is_left_out(*at) && !draws(*at)
+                joules > 0.0 && !attributor.is_left_out(*at) && (!draws(*at) || is_in_doubt(*at))
             })
             .collect();
         if unused.is_empty() {
@@ -298,7 +306,7 @@ impl<'a> Run<'a> {
             .collect();
         if !unknown.is_empty() {
             return Some(format!(
-                "which GPU ran the kernels of {} on {node} cannot be told: the joules of {names} are idle in the kernels view; \
+                "which GPU ran the kernels of {} on {node} cannot be told: they have none of the joules of {names} in the kernels view; \
                  set locations = [...] in a [[device]] for each GPU",
                 listed(unknown.into_iter())
             ));

@@ -3,8 +3,8 @@
 //! The evidence is used in this order, the strongest first. For the *kernels* view of a GPU's counter, and a GPU stream:
 //!
 //! 1. `locations` of its `[[device]]`;
-//! 2. PCI address, then UUID, if both the stream's device (in the system tree) and the counter have them. In a trace, the context
-//!    of a stream takes the place of a UUID if it is the scope of the counter ([`CONTEXT`]);
+//! 2. PCI address, then UUID, if both the stream's device (in the system tree) and the counter have them. In a trace, the process
+//!    and the number of a stream, or else its context, take the place of a UUID if the stream is the counter's scope ([`CONTEXT`]);
 //! 3. `ranks` of the `[[device]]`, if only one GPU's lists its process;
 //! 4. the number in the system tree, if it is not the one in the stream's name;
 //! 5. the number in the stream's name (else in the system tree), counted among the GPUs that its process may see
@@ -56,7 +56,7 @@ pub struct Evidence {
     pub accelerator: Accelerator,
 }
 
-/// The start of a made-up UUID that only a context of a trace and the counters with this scope have.
+/// The start of a made-up UUID that only streams of a trace on one GPU and the counters with this scope have.
 pub const CONTEXT: &str = "context ";
 
 /// A GPU stream's device, as far as it is known.
@@ -148,6 +148,11 @@ impl CountedPart {
         self.evidence.own.is_empty() || self.evidence.own.iter().any(|own| own == process)
     }
 
+    /// Whether only the scope or the recorder of the counter shows which GPU it counts.
+    pub(crate) fn is_of_context(&self) -> bool {
+        self.evidence.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(CONTEXT))
+    }
+
     fn is_own(&self) -> bool {
         !self.evidence.own.is_empty()
     }
@@ -179,7 +184,7 @@ fn split_metric(metric: &str) -> (&str, Option<u32>) {
 }
 
 /// Returns the device's number in a GPU stream's name: `HIP[1:0]` is on device 1 of its process.
-fn stream_number(name: &str) -> Option<u32> {
+pub fn stream_number(name: &str) -> Option<u32> {
     let inside = name.split_once('[')?.1;
     inside.split([':', ']']).next()?.parse().ok()
 }
@@ -223,6 +228,11 @@ impl Assignment {
     /// Whether the consumer draws from this device.
     pub fn draws_from(&self, device: usize) -> bool {
         self.links.iter().any(|link| link.device == device)
+    }
+
+    /// Whether the consumer is a stream that cannot be compared with this counter and need not draw from its GPU.
+    pub fn is_undecided_about(&self, device: usize) -> bool {
+        self.undecided.contains(&device)
     }
 
     /// Whether the consumer is a process that its variables keep from using this GPU, and that does not draw from it.
@@ -280,7 +290,7 @@ impl Node<'_> {
                     }
                 }),
             };
-            let is_undecided = reason.is_none() && !can_be_compared(device, accelerator, &target);
+            let is_undecided = reason.is_none() && !self.can_be_compared(device, accelerator, &target);
             assignment.undecided.extend(is_undecided.then_some(device.index));
             assignment.links.extend(reason.map(|reason| Link { device: device.index, reason }));
         }
@@ -325,6 +335,24 @@ impl Node<'_> {
             [false, false] => Some((on == own).then(|| format!("UUID {on}"))),
             _ => None,
         }
+    }
+
+    /// Whether a stream and a counter show in the same way which GPU is theirs.
+    fn can_be_compared(
+        &self,
+        device: &Candidate,
+        on: &Accelerator,
+        target: &Result<(Target, String), UnknownTarget>,
+    ) -> bool {
+        device.setting.is_some_and(|setting| setting.locations.is_some())
+            || self.reason_by_address(device.part, on).is_some()
+            || match target {
+                Ok((Target::Number(_), _)) => device.part.number.is_some(),
+                Ok((Target::Uuid(_), _)) => {
+                    device.part.evidence.uuid.is_some() && !device.part.is_of_context()
+                }
+                Err(_) => false,
+            }
     }
 
     fn reason_by_target(
@@ -620,23 +648,6 @@ fn by_streams(device: usize, streams: &[(&str, &Assignment)]) -> Finding {
         ));
     }
     Finding::Draws(format!("its {} ran on it", listed(&here)))
-}
-
-/// Whether a stream and a counter show in the same way which GPU is theirs.
-fn can_be_compared(
-    device: &Candidate,
-    on: &Accelerator,
-    target: &Result<(Target, String), UnknownTarget>,
-) -> bool {
-    let own = &device.part.evidence;
-    device.setting.is_some_and(|setting| setting.locations.is_some())
-        || (on.pci.is_some() && own.pci.is_some())
-        || (on.uuid.is_some() && own.uuid.is_some())
-        || match target {
-            Ok((Target::Number(_), _)) => device.part.number.is_some(),
-            Ok((Target::Uuid(_), _)) => own.uuid.is_some(),
-            Err(_) => false,
-        }
 }
 
 /// Whether a counter has this UUID. It may be abbreviated, as CUDA allows.

@@ -10,7 +10,7 @@ use crate::places::{Place, nodes_of};
 use crate::series::{Key, Series};
 use ampere_model::counted::Level;
 use ampere_timeline::attributor::Attributor;
-use ampere_timeline::topology::{Accelerator, CounterEvidence};
+use ampere_timeline::topology::{Accelerator, CounterEvidence, metric_number};
 use otf2::{Definitions, LocationGroupRef, LocationRef, MetricRef, MetricValue};
 use std::collections::HashMap;
 
@@ -158,9 +158,12 @@ impl<'a> TraceDevices<'a> {
                 if counter.is_none() && !counters.is_empty() {
                     return None;
                 }
-                // A counter that streams of several contexts have recorded is not that of one of them.
-                let of_first = |other: &Series| self.accelerator(&found, *other) == accelerator;
-                if !counter.is_none_or(|counter| counter.series.iter().all(of_first)) {
+                // A counter that streams on several GPUs have recorded, or one of several for one GPU, is not known to be its.
+                let is_its = |other: &Series| self.accelerator(&found, *other) == accelerator;
+                if !counters.iter().all(|other| match is_first(&other) {
+                    true => other.series.iter().all(is_its),
+                    false => !other.series.iter().any(is_its),
+                }) {
                     accelerator = None;
                 }
                 if let Some(counter) = counter.filter(|_| counters.len() > 1) {
@@ -188,14 +191,17 @@ impl<'a> TraceDevices<'a> {
         device
     }
 
-    /// Returns the accelerator that another tool's counter is about, according to its scope.
+    /// Returns the accelerator that another tool's counter is about, according to its scope, or to its recorder if its name has no
+    /// number: one stream may record the counters of all GPUs.
     fn accelerator(&self, found: &Found, series: Series) -> Option<Accelerator> {
         let may_be_gpu = match found.counted.level {
             Some(level) => matches!(level, Level::Gpu | Level::GpuBoard),
             None => series.instance.is_some(),
         };
+        let has_number = || metric_number(&found.device.metric).or(found.counted.number).is_some();
+        let is_stated = series.instance.is_some() || !has_number();
         let accelerator = evidence::accelerator_of(self.definitions, &series);
-        accelerator.filter(|_| may_be_gpu && found.recorded.is_by_other_tool)
+        accelerator.filter(|_| may_be_gpu && is_stated && found.recorded.is_by_other_tool)
     }
 
     /// Returns the only processes that can draw from a device, if the trace states them. Ampere's own traces state them in a

@@ -18,12 +18,14 @@
 //! | the power of a counter's device without the job, in microwatts | the same, [`BASELINE_OF`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
-use crate::places::node_of_tree;
+use crate::places::{node_of_tree, process_of};
 use crate::series::Series;
 use ampere_model::{Device, LOCAL_RANKS, QUEUES, STACK_EVENTS, STACK_PERIOD, VISIBLE_DEVICES};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
-use ampere_timeline::topology::{Accelerator, CONTEXT, CounterEvidence, Evidence, has_cores, metric_number};
+use ampere_timeline::topology::{
+    Accelerator, CONTEXT, CounterEvidence, Evidence, has_cores, metric_number, stream_number,
+};
 use otf2::{
     Definitions, Location, LocationGroup, LocationGroupRef, LocationRef, MetricScope, Property,
     PropertyValue, Reference, SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
@@ -117,39 +119,42 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
     }
 }
 
-/// Returns the device of a GPU stream. If the trace does not state it, all streams of a context have the same.
+/// Returns the device of a GPU stream. If the trace states neither its address nor its UUID, the streams with one number of a
+/// process have the same, and of those without a number, the streams of a context.
 fn of_stream(definitions: &Definitions, location: LocationRef) -> Option<Accelerator> {
     let stream = definitions.locations.get(location)?;
     let is_stream = stream.kind == otf2::LocationType::AcceleratorStream;
-    let group = stream.group.filter(|_| is_stream)?;
-    of_context(definitions, group).or_else(|| {
-        // Some tools put streams into the group of their process.
-        let uuid = format!("{CONTEXT}of stream {} ({})", location.0, stream.name);
-        Some(Accelerator { uuid: Some(uuid), ..Accelerator::default() })
-    })
-}
-
-fn of_context(definitions: &Definitions, context: LocationGroupRef) -> Option<Accelerator> {
-    let group = definitions.location_groups.get(context)?;
-    if group.kind != otf2::LocationGroupType::Accelerator {
-        return None;
+    let at = stream.group.filter(|_| is_stream)?;
+    let group = definitions.location_groups.get(at)?;
+    let stated = accelerator(definitions, at);
+    if stated.pci.is_some() || stated.uuid.is_some() {
+        return Some(stated);
     }
-    let stated = accelerator(definitions, context);
-    let is_known = stated.pci.is_some() || stated.uuid.is_some();
-    let made_up = || format!("{CONTEXT}{} ({})", context.0, group.name);
-    let uuid = if is_known { stated.uuid.clone() } else { Some(made_up()) };
-    Some(Accelerator { uuid, ..stated })
+    let made_up = match stream_number(&stream.name).zip(process_of(definitions, location)) {
+        Some((number, process)) => format!("{CONTEXT}of process {}, device {number}", process.0),
+        None if group.kind == otf2::LocationGroupType::Accelerator => {
+            format!("{CONTEXT}{} ({})", at.0, group.name)
+        }
+        // Some tools put streams into the group of their process.
+        None => format!("{CONTEXT}of stream {} ({})", location.0, stream.name),
+    };
+    Some(Accelerator { uuid: Some(made_up), ..stated })
 }
 
-/// Returns the device of the streams of a context that a counter is about: the context or one of its streams is the scope, or,
-/// without a scope, the recorder.
+/// Returns the device that a counter is about: that of the streams that are the scope or, without a scope, the recorder.
 pub(crate) fn accelerator_of(definitions: &Definitions, series: &Series) -> Option<Accelerator> {
     let instance = series.instance.and_then(|instance| definitions.metric_instances.get(instance));
     let Some(instance) = instance else { return of_stream(definitions, series.location) };
     match instance.scope {
         MetricScope::Location => of_stream(definitions, LocationRef::of_number(instance.scope_number)?),
         MetricScope::LocationGroup => {
-            of_context(definitions, LocationGroupRef::of_number(instance.scope_number)?)
+            let group = LocationGroupRef::of_number(instance.scope_number);
+            let all = definitions.locations.iter().filter(|(_, of)| of.group == group);
+            let mut all = all
+                .filter(|(_, of)| of.kind != otf2::LocationType::Metric)
+                .map(|(at, _)| of_stream(definitions, at));
+            let first = all.next()?;
+            first.filter(|first| all.all(|other| other.as_ref() == Some(first)))
         }
         _ => None,
     }

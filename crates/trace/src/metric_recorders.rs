@@ -7,7 +7,7 @@
 //! as two.
 
 use crate::metrics::{Metrics, OnNodes};
-use crate::places::{Place, Ranks, has_threads, process_of};
+use crate::places::{Place, Ranks, has_threads, node_of, process_of};
 use crate::series::{Key, Series};
 use crate::shares::Share;
 use ampere_attribution::{Increase, Sample};
@@ -34,7 +34,7 @@ const PROVING_RISE_RATIO: f64 = 10.0;
 const STILL_PART_MIN: f64 = 0.2;
 /// At least this many updates show whether two recorders saw the same ones.
 const UPDATES_MIN: u32 = 8;
-/// Joules that may be counted twice matter if they are more than this fraction of the total.
+/// Joules in doubt matter if they are more than this fraction of the total.
 const DOUBTFUL_PART_MAX: f64 = 0.01;
 const NAMES_MAX: usize = 4;
 /// The relative difference of sums that count as equal: sums of many readings differ in their last digits.
@@ -49,11 +49,11 @@ const COMPARED_MAX: usize = 1024;
 pub(crate) struct Recorders {
     counters: HashMap<Key, Vec<ReadBy>>,
     notes: Vec<String>,
-    /// Joules that are counted twice if recorders that are treated as two counters read the same one.
+    /// Joules that are counted twice if recorders that are treated as two counters read the same one, or that may be of another node.
     doubtful_joules: f64,
 }
 
-/// Whether too many of the joules may be counted twice.
+/// Whether too many of the joules are in doubt.
 pub(crate) fn are_in_doubt(doubtful_joules: f64, total_joules: f64) -> bool {
     doubtful_joules > DOUBTFUL_PART_MAX * total_joules
 }
@@ -114,7 +114,7 @@ impl Recorders {
         &self.notes
     }
 
-    /// Returns the joules that may be counted twice.
+    /// Returns the joules that may be counted twice or be of another node.
     pub fn doubtful_joules(&self) -> f64 {
         self.doubtful_joules
     }
@@ -167,6 +167,17 @@ impl Recorders {
             )),
         });
         self.add_doubts(&what, compared, &counters, &names);
+        // Each node may have recorded its own device under a name that seems to state a node.
+        let recorded_on = |counter: &Vec<usize>| node_of(definitions, tracks[counter[0]].series.location);
+        let first = counters.first().map(recorded_on);
+        if counters.iter().any(|counter| Some(recorded_on(counter)) != first) {
+            let elsewhere = counters.iter().filter(|counter| recorded_on(counter) != *node);
+            let joules: f64 = elsewhere.map(|counter| tracks[counter[0]].joules).sum();
+            self.doubtful_joules += joules;
+            self.notes.push(format!(
+                "{what} has different values on several nodes: {joules:.3} J may belong to the nodes of their recorders"
+            ));
+        }
         let users = users(definitions, compared, &counters);
         let counters = counters.iter().zip(names).zip(users).map(|((counter, recorder), users)| {
             let series = counter.iter().map(|at| tracks[*at].series).collect();

@@ -12,8 +12,13 @@ pub(crate) struct Nesting {
 }
 
 impl Nesting {
-    pub fn of(found: &otf2::Nesting) -> Nesting {
+    /// `ends` has the last enter or leave of each region that is open at the end of its location. If the counters were not read
+    /// for much longer, the region has all of its joules. `readings`: the first and the last one.
+    pub fn of(found: &otf2::Nesting, ends: &[u64], readings: Option<(u64, u64)>) -> Nesting {
         let otf2::Nesting { reordered, unmatched, reversed, unended } = *found;
+        let (first, last) = readings.unwrap_or_default();
+        let is_early = |end: &&u64| end.saturating_add(last.saturating_sub(first) / 100) < last;
+        let unended = unended + ends.iter().filter(is_early).count() as u64;
         Nesting { reordered, unmatched, reversed, unended }
     }
 

@@ -363,7 +363,7 @@ impl Known {
         self.disproved.extend(disproved);
         self.disproved_notes.extend(notes);
         self.doubts.extend(doubts.into_iter().chain(doubt_of_nodes(definitions)));
-        self.doubts.extend(doubt_of_equal_nodes(attributor.devices.iter().map(|device| &device.info.node)));
+        self.doubts.extend(doubt_of_equal_nodes(definitions));
         self.doubts.extend(self.freshness.doubts(attributor.ticks_per_second));
         self.missing = left_out::missing(definitions, &self.shown, &mean_watts(attributor, &joules));
     }
@@ -413,6 +413,8 @@ fn attribute_once(
     feed.pipeline.advance_to_the_end();
     feed.pipeline.attributor.end_waits();
     feed.quality.records.kernels_without_launch = feed.pipeline.all_without_launch();
+    let ends = report.unended.iter().filter_map(|location| Some(feed.locations.get_mut(location.0)?.last));
+    let ends = ends.collect::<Vec<_>>();
     let (mut known, mut quality) = feed.finish(recorders);
     (known.disproved, known.disproved_notes, known.baselines) = (disproved, disproved_notes, baselines);
     known.exceptions = exceptions;
@@ -420,7 +422,7 @@ fn attribute_once(
         return Ok((None, known));
     }
     known.has_new_mains = known.without_frames != without_frames;
-    let nesting = Nesting::of(&report.nesting);
+    let nesting = Nesting::of(&report.nesting, &ends, readings_of(&pipeline.attributor));
     quality.records.repaired_events += nesting.repaired();
     pipeline.attributor.end_recording()?;
     pipeline.conclude();
@@ -478,7 +480,7 @@ fn open(path: &Path) -> anyhow::Result<Trace> {
 }
 
 /// Returns the times of the first and the last reading of an energy.
-fn readings_of(attributor: &Attributor) -> Option<(u64, u64)> {
+pub(crate) fn readings_of(attributor: &Attributor) -> Option<(u64, u64)> {
     let counters = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
     let spans: Vec<_> = counters
         .map(|device| {

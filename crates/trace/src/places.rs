@@ -8,7 +8,7 @@ use otf2::{
     MetricInstance, MetricInstanceRef, MetricScope, Reference, SystemTreeDomain, SystemTreeNode,
     SystemTreeNodeRef,
 };
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// In ampere's own traces, the class of the system tree nodes whose only purpose is to distinguish counters with the same name.
 pub(crate) const COUNTED_PART: &str = "counted part";
@@ -21,16 +21,16 @@ pub(crate) fn node_of(definitions: &Definitions, location: LocationRef) -> Strin
 }
 
 pub(crate) fn node_of_group(definitions: &Definitions, group: Option<LocationGroupRef>) -> String {
-    let Some(group) = group.and_then(|group| definitions.location_groups.get(group)) else {
-        return String::new();
-    };
-    let node = node_of_tree(definitions, group.system_tree_parent);
-    let creator = group.creating_location_group.and_then(|creator| definitions.location_groups.get(creator));
-    match creator {
-        // A context without a place in the tree is on the node of its process.
-        Some(creator) if node.is_empty() => node_of_tree(definitions, creator.system_tree_parent),
-        _ => node,
-    }
+    node_of_tree(definitions, group.and_then(|group| place_of_group(definitions, group)))
+}
+
+/// Returns the place of a location group in the tree. An accelerator's context is on the node of its process.
+fn place_of_group(definitions: &Definitions, group: LocationGroupRef) -> Option<SystemTreeNodeRef> {
+    let place = |group| definitions.location_groups.get(group)?.system_tree_parent;
+    let of_process = process_of_group(definitions, group).and_then(place);
+    let is_on_node =
+        |at: &SystemTreeNodeRef| node_place(definitions, &path_of(definitions, Some(*at))).is_some();
+    of_process.filter(is_on_node).or_else(|| place(group))
 }
 
 /// Returns the name of the node that contains a place in the tree: the outermost part that shares memory, whatever its class is,
@@ -52,7 +52,15 @@ fn node_name(definitions: &Definitions, path: &[&SystemTreeNode]) -> String {
     let (mut same, others): (Vec<_>, Vec<_>) = all
         .filter(|path| node_place(definitions, path) == Some(0))
         .partition(|path| names(path) == own_names);
-    same.retain(|path| std::ptr::eq(path[0], own) || has_processes(definitions, path[0]));
+    if same.len() > 1 {
+        // The other ones count only if location groups are in them.
+        let groups = definitions.location_groups.iter();
+        let used: HashSet<*const SystemTreeNode> = groups
+            .flat_map(|(group, _)| path_of(definitions, place_of_group(definitions, group)))
+            .map(std::ptr::from_ref)
+            .collect();
+        same.retain(|path| std::ptr::eq(path[0], own) || used.contains(&std::ptr::from_ref(path[0])));
+    }
     let name = if others.is_empty() { own.name.clone() } else { own_names.join("/") };
     match same.iter().position(|path| std::ptr::eq(path[0], own)) {
         Some(before) if same.len() > 1 => format!("{name} ({})", before + 1),
@@ -60,22 +68,14 @@ fn node_name(definitions: &Definitions, path: &[&SystemTreeNode]) -> String {
     }
 }
 
-/// Whether processes are in a part of the system tree.
-fn has_processes(definitions: &Definitions, part: &SystemTreeNode) -> bool {
-    let mut groups = definitions.location_groups.values();
-    groups.any(|group| {
-        let path = path_of(definitions, group.system_tree_parent);
-        path.iter().any(|of| std::ptr::eq(*of, part))
-    })
-}
-
 /// Returns the reason if nodes have one name and one path: a writer may have defined one node several times.
-pub(crate) fn doubt_of_equal_nodes<'a>(nodes: impl Iterator<Item = &'a String>) -> Option<String> {
-    let nodes: BTreeSet<&str> = nodes.filter_map(|node| node.strip_suffix(" (2)")).collect();
+pub(crate) fn doubt_of_equal_nodes(definitions: &Definitions) -> Option<String> {
+    let nodes = nodes_of(definitions);
+    let nodes: Vec<&str> = nodes.iter().filter_map(|node| node.strip_suffix(" (2)")).collect();
     (!nodes.is_empty()).then(|| {
         format!(
             "the system tree has several nodes with the name and path {}: if they are one, its joules are counted several times",
-            nodes.into_iter().collect::<Vec<_>>().join(", ")
+            nodes.join(", ")
         )
     })
 }
@@ -421,7 +421,9 @@ pub(crate) fn stated_node(definitions: &Definitions, metric: &str) -> Option<Str
         })
     };
     named(|name| name).next().or_else(|| {
-        let mut hosts = named(host_of);
+        // A host without a number may have the name of a part, such as `gpu`.
+        let has_digit = |name: &str| name.contains(|c: char| c.is_ascii_digit());
+        let mut hosts = named(host_of).filter(|name| has_digit(host_of(name)));
         hosts.next().filter(|_| hosts.next().is_none())
     })
 }

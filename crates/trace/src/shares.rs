@@ -2,7 +2,7 @@
 //! devices.
 
 use crate::index::recorded_metrics;
-use crate::places::{Place, node_of, node_of_group, nodes_of, process_of, stated_node};
+use crate::places::{Place, node_of, nodes_of, stated_node};
 use otf2::{Definitions, LocationRef, Trace};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,11 +30,7 @@ pub fn shares_of(trace: &Path, limit: usize) -> anyhow::Result<Vec<Share>> {
 pub(crate) fn split(definitions: &Definitions, limit: usize) -> Vec<Share> {
     let mut together = Together::default();
     for (reference, location) in definitions.locations.iter() {
-        let own = together.add(node_of(definitions, reference), location.events);
-        // A stream may be on another node than its process.
-        let process = node_of_group(definitions, process_of(definitions, reference));
-        let process = together.add(process, 0);
-        together.unite(own, process);
+        together.add(node_of(definitions, reference), location.events);
     }
     // Any location may record a metric whose name states a node.
     if recorded_metrics(definitions).any(|metric| stated_node(definitions, &metric.name).is_some()) {
@@ -157,6 +153,7 @@ mod tests {
         });
         let stream = Location { group: Some(context), events: 1, ..Location::default() };
         all.locations.insert(LocationRef(9), stream);
-        assert_eq!(names(&split(&all, 3)), [vec!["a", "b"], vec!["c"]]);
+        assert_eq!(names(&split(&all, 3)), [["b"], ["c"], ["a"]]);
+        assert_eq!(node_of(&all, LocationRef(9)), "a", "it is on the node of its process");
     }
 }

@@ -50,7 +50,8 @@ impl Trace {
         })
     }
 
-    /// Adds a location. Those whose name is `worker` run `work`. One that is `killed` has no events after 2 s.
+    /// Adds a location. Those whose name is `worker` run `work`. One that is `killed` has no events after 2 s, and one that `exits`
+    /// has none after 3.98 s.
     fn location(&mut self, kind: LocationType, name: &str, group: LocationGroupRef) -> LocationRef {
         let number = LocationRef(self.definitions.locations.last().map_or(0, |last| last.0 + 1));
         let location = Location { name: name.into(), kind, group: Some(group), ..Location::default() };
@@ -101,13 +102,18 @@ impl Trace {
         let archive = ArchiveWriter::create(place.path()).unwrap();
         for (reference, location) in self.definitions.locations.iter() {
             let mut events = archive.event_writer(reference).unwrap();
-            let (works, is_killed) = (location.name == "worker", location.name == "killed");
-            if works || is_killed {
+            let works = location.name == "worker";
+            let last = match location.name.as_str() {
+                "killed" => Some(2 * SECOND),
+                "exits" => Some(398 * SECOND / 100),
+                _ => None,
+            };
+            if works || last.is_some() {
                 events.enter(0, self.work).unwrap();
             }
-            if is_killed {
-                events.enter(2 * SECOND, self.work).unwrap();
-                events.leave(2 * SECOND, self.work).unwrap();
+            if let Some(last) = last {
+                events.enter(last, self.work).unwrap();
+                events.leave(last, self.work).unwrap();
             }
             let samples = self.samples.get(&reference.0).map_or(&[][..], Vec::as_slice);
             for at in 0..=READINGS {
@@ -625,8 +631,8 @@ fn a_counter_has_the_readings_that_cover_the_longest_time() {
 }
 
 #[test]
-fn functions_that_are_never_left_make_a_run_incomplete() {
-    for name in ["worker", "killed"] {
+fn functions_that_are_never_left_make_a_run_incomplete_if_they_end_before_the_readings() {
+    for name in ["worker", "killed", "exits"] {
         let mut trace = Trace::new();
         let node = trace.part("node", "a", None);
         let reader = trace.rank(0, node);
@@ -637,8 +643,8 @@ fn functions_that_are_never_left_make_a_run_incomplete() {
         let summary = trace.attribute();
         assert_joules_are(&summary, 400.0);
         match name {
-            "worker" => assert_complete(&summary),
-            _ => assert_incomplete(&summary, "or the last event of their location: 1"),
+            "killed" => assert_incomplete(&summary, "or the last event of their location: 1"),
+            _ => assert_complete(&summary),
         }
     }
 }
@@ -658,6 +664,54 @@ fn functions_are_those_of_threads_also_without_a_type_and_are_named_if_they_are_
         match works {
             true => assert!((attributed(&summary)["a"] - 400.0).abs() < 1e-6),
             false => assert_incomplete(&summary, "a type that only has metrics: worker"),
+        }
+    }
+}
+
+/// Where threads have a type, a meter outside of the nodes has none.
+#[test]
+fn a_location_without_a_type_is_no_thread_if_others_are() {
+    let mut trace = Trace::new();
+    let node = trace.part("node", "n1", None);
+    trace.rank(0, node);
+    let outside = trace.part("node", "mgmt", None);
+    let meters = trace.group("meters", outside);
+    let meter = trace.location(LocationType::Unknown, "meter", meters);
+    let class = trace.class("n1.power", "W", "");
+    trace.record(meter, class, &|_| 100.0);
+    let summary = trace.attribute();
+    assert_joules_are(&summary, 400.0);
+    assert!((attributed(&summary)["n1"] - 400.0).abs() < 1e-6);
+    assert_complete(&summary);
+}
+
+/// The writer has defined a node for each group.
+#[test]
+fn a_context_is_on_the_node_of_its_process_and_equal_nodes_are_in_doubt() {
+    for is_context in [true, false] {
+        let mut trace = Trace::new();
+        let [node, other] = [(); 2].map(|()| trace.part("node", "n1", None));
+        let reader = trace.rank(0, node);
+        let kind = if is_context { LocationGroupType::Accelerator } else { LocationGroupType::Process };
+        let group = trace.definitions.location_groups.push(LocationGroup {
+            name: "CUDA Context 0".into(),
+            kind,
+            system_tree_parent: Some(other),
+            creating_location_group: is_context.then_some(LocationGroupRef(0)),
+            ..LocationGroup::default()
+        });
+        let stream = if is_context { LocationType::AcceleratorStream } else { LocationType::Metric };
+        let stream = trace.location(stream, if is_context { "worker" } else { "reader" }, group);
+        let class = trace.class("gpu energy", "J", "");
+        trace.record(if is_context { stream } else { reader }, class, &counter(100.0));
+        let summary = trace.attribute();
+        match is_context {
+            true => {
+                assert_eq!(summary.run.nodes, ["n1"]);
+                assert_eq!(summary.devices[0].views[1].attributed_joules.round(), 400.0);
+                assert_complete(&summary);
+            }
+            false => assert_incomplete(&summary, "several nodes with the name and path n1"),
         }
     }
 }
@@ -702,6 +756,33 @@ fn a_metric_of_a_node_need_not_have_its_domain() {
     assert_eq!(joules.into_iter().collect::<Vec<_>>(), [("gpu00.hpc.de", 400.0), ("gpu01.hpc.de", 800.0)]);
     assert!(summary.devices.iter().all(|device| device.kind != "gpu"), "{:?}", devices(&summary));
     assert_complete(&summary);
+}
+
+/// The rank on each node has recorded the counters of its own devices, whose names are also those of hosts.
+#[test]
+fn counters_of_several_nodes_are_not_those_of_the_node_in_their_name() {
+    for (hosts, are_nodes) in [(["gpu1", "gpu2"], true), (["gpu", "cpu"], false)] {
+        let mut trace = Trace::new();
+        for (rank, host) in (0..).zip(hosts) {
+            let node = trace.part("node", &format!("{host}.lab.de"), None);
+            let reader = trace.rank(rank, node);
+            for (at, of) in hosts.iter().enumerate() {
+                let class = trace.class(&format!("{of}.energy"), "J", "");
+                let watts = 100.0 * f64::from(rank + 1) + 10.0 * at as f64;
+                trace.record(reader, class, &counter(watts));
+            }
+        }
+        let summary = trace.attribute();
+        assert_joules_are(&summary, 4.0 * (100.0 + 110.0 + 200.0 + 210.0));
+        match are_nodes {
+            true => assert_incomplete(&summary, "or belong to another node"),
+            false => {
+                let joules = attributed(&summary);
+                assert_eq!(joules.values().map(|joules| joules.round()).collect::<Vec<_>>(), [1640.0, 840.0]);
+                assert_complete(&summary);
+            }
+        }
+    }
 }
 
 /// The scope of a GPU's counter is a context or a stream on it, or the stream has recorded it.

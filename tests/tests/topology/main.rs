@@ -220,7 +220,7 @@ fn kernels_on_an_unknown_gpu_are_in_doubt() {
         let (trace, config) = prepared(&place, made, &settings);
         let found = attribute(&trace, &[]);
         let missing = format!(
-            "which GPU ran the kernels of {stream} on n cannot be told: the joules of {gpus} are idle in the kernels view; \
+            "which GPU ran the kernels of {stream} on n cannot be told: they have none of the joules of {gpus} in the kernels view; \
              set locations = [...] in a [[device]] for each GPU"
         );
         assert_eq!(found["run"]["missing"], serde_json::json!([missing]));

@@ -6,6 +6,7 @@
 //! powers.rs     names, units and powers                   parts.rs      devices that are parts of others
 //! leaves.rs     leaves out of order, any numbers          places.rs     scopes, nodes and ranks
 //! activity.rs   who was active, and baselines           simulated.rs  counters that follow what threads do
+//! gpus.rs       which kernels use which GPU
 //! ```
 
 use ampere_tests::artifact;
@@ -23,6 +24,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 mod activity;
+mod gpus;
 mod leaves;
 mod parts;
 mod places;

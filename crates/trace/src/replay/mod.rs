@@ -16,6 +16,7 @@ use crate::meters::{doubts_of_shared, notes_of_shared};
 use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
+use crate::offline::readings_of;
 use crate::parts::{Related, mean_watts, relate};
 use crate::places::{
     Ranks, doubt_of_equal_nodes, doubt_of_nodes, doubt_of_uncounted, node_of, node_of_group,
@@ -266,7 +267,9 @@ impl Replay {
         {
             notes.push(index::IN_DOUBT.to_owned());
         }
-        let nesting = Nesting::of(&report.nesting);
+        let ends = report.unended.iter().filter_map(|location| Some(survey.ran.get(location)?.1));
+        let readings = readings_of(&survey.attributor);
+        let nesting = Nesting::of(&report.nesting, &ends.collect::<Vec<_>>(), readings);
         notes.extend(nesting.doubt());
         notes.extend(doubts);
         let replayed_metrics = survey.metrics();
@@ -615,8 +618,7 @@ impl<'a> Survey<'a> {
         let definitions = self.devices.definitions();
         let missing = left_out::missing(definitions, &self.devices.shown, &counted);
         let counted = counted.into_iter().map(|(node, _)| node).collect();
-        let nodes = self.attributor.devices.iter().map(|device| &device.info.node);
-        let of_nodes = doubt_of_nodes(definitions).into_iter().chain(doubt_of_equal_nodes(nodes));
+        let of_nodes = doubt_of_nodes(definitions).into_iter().chain(doubt_of_equal_nodes(definitions));
         let of_nodes = of_nodes.chain(doubt_of_uncounted(definitions, &counted));
         let of_meters = self.devices.freshness.doubts(self.attributor.ticks_per_second);
         let of_meters = of_meters.chain(doubts_of_shared(&self.devices.meters()));
