@@ -9,14 +9,14 @@ use crate::terminal::words::{eprint_warning, given, path_parser, print, print_in
 use ampere_collector::finish;
 use ampere_collector::run_directory::output;
 use ampere_figures::summary::Summary;
-use ampere_report::{Format, first, json};
+use ampere_report::{Choice, Format, NO_KERNELS, first, json};
 use ampere_ring::files::unfinished;
 use ampere_settings::{Config, Policy};
 use ampere_timeline::attributor::ViewKind;
 use ampere_trace::chrome::trace_next_to;
 use ampere_trace::offline::{self, AttributionOptions};
 use ampere_trace::share_figures::Attributed;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum, ValueHint};
@@ -71,7 +71,7 @@ enum ViewName {
 }
 
 pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
-    arguments.trace = trace_in(&arguments.trace);
+    arguments.trace = trace_in(&arguments.trace)?;
     if arguments.json {
         arguments.format = Format::Json;
     }
@@ -116,6 +116,11 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
         eprint_warning(line);
     }
     let summary = attributed.summary;
+    let choice =
+        Choice { view: (view == Some(ViewKind::Kernels)).then(|| "kernels".to_owned()), ..Choice::default() };
+    if choice.is_of_absent_kernels(&summary) {
+        bail!("{NO_KERNELS}");
+    }
     if let Some(directory) = &arguments.output {
         ampere_owned::make_all(directory, ampere_owned::DIRECTORY_MODE)
             .with_context(|| format!("cannot create {}", directory.display()))?;
@@ -144,9 +149,11 @@ fn more(arguments: &AttributeArguments, summary: &Summary) -> Vec<String> {
 }
 
 /// Returns the trace in the named directory, or the named file itself.
-pub fn trace_in(named: &Path) -> PathBuf {
-    let in_directory = named.is_dir().then(|| trace_next_to(named).ok()).flatten();
-    in_directory.unwrap_or_else(|| named.to_owned())
+pub fn trace_in(named: &Path) -> anyhow::Result<PathBuf> {
+    if !named.is_dir() {
+        return Ok(named.to_owned());
+    }
+    trace_next_to(named).map_err(|_| anyhow!("{} has no traces.otf2: name a trace", named.display()))
 }
 
 /// Returns the figures; `None` if another process has them or will have them.

@@ -68,7 +68,7 @@ fn seconds(text: &str) -> Result<Duration, NoSeconds> {
 }
 
 pub fn replay(mut arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
-    arguments.trace = trace_in(&arguments.trace);
+    arguments.trace = trace_in(&arguments.trace)?;
     let installation = installation::find()?;
     let config = Config::load(given(&arguments.config))?;
     // The token is only checked here, so that a mistake is reported before the trace is read.

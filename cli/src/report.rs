@@ -17,7 +17,7 @@ use ampere_endpoint::access::Access;
 use ampere_figures::summary::{BYTES_MAX, Summary};
 use ampere_model::text::{one_line, printable};
 use ampere_report::first::screen::Screen;
-use ampere_report::{Choice, Format, render};
+use ampere_report::{Choice, Format, NO_KERNELS, render};
 use ampere_ring::process::is_this_node;
 use ampere_settings::Config;
 use ampere_trace::chrome::{self, Chrome, EventFormat, Part};
@@ -138,7 +138,7 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     };
     let is_for_people = !matches!(arguments.format, Format::Json | Format::Csv | Format::Parquet);
     if is_for_people && choice.is_of_absent_kernels(&summary) {
-        bail!("this run has no GPU kernels");
+        bail!("{NO_KERNELS}");
     }
     write_summary(&summary, arguments.format, output, arguments.rows)
 }
@@ -410,8 +410,9 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     };
     let is_json = text.trim_ascii_start().starts_with(b"{");
     ensure!(is_json, "{} is no summary.json: name an output directory of ampere run", file.display());
-    let summary = Summary::of_json(&text).map_err(|error| {
-        anyhow::anyhow!("{} was not written by a compatible ampere: {error}", file.display())
+    let summary = Summary::of_json(&text).map_err(|error| match error.is_eof() {
+        true => anyhow::anyhow!("{} is damaged: it ends early", file.display()),
+        false => anyhow::anyhow!("{} was not written by a compatible ampere: {error}", file.display()),
     })?;
     if !summary.run.running {
         return Ok(summary);

@@ -157,7 +157,12 @@ impl Run<'_> {
             let wanted = Wanted { devices, only: self.only(), by, seconds, above: arguments.above };
             Box::new(Bins::new(clock, begin, wanted, kept.clone()))
         })?;
-        let series = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut series = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // "GPU-10" comes after "GPU-9", and "(idle)" after the ranks.
+        series.sort_by_cached_key(|series| {
+            let place = (series.node.clone(), series.view, series.device.len(), series.device.clone());
+            (place, !series.is_attributed(), series.name.len(), series.name.clone())
+        });
         if waits && series.is_empty() {
             say!("ampere: no rank has used joules waiting for another one in MPI");
         }

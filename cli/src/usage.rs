@@ -1,8 +1,10 @@
 //! The command line as a whole: examples of each command, and messages about wrong usage.
 
 use ampere_model::text::printable_lines;
+use ampere_report::Format;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, CommandFactory};
+use clap::{Command, CommandFactory, ValueEnum};
+use std::num::{IntErrorKind, ParseIntError};
 
 /// Examples of each command: the typed line, and its effect.
 pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
@@ -96,8 +98,8 @@ pub fn wrong(command_name: &str, kind: ErrorKind, words: &str) -> ! {
 
 /// Exits with status 2, or 0 after help. The shell may have replaced a pattern with names of files that somebody else chose. If
 /// an argument is not plain text, the message is printed without colours and control characters.
-pub fn exit(mut why: clap::Error) -> ! {
-    remove_misleading_tips(&mut why);
+pub fn exit(why: clap::Error) -> ! {
+    let why = improved(why);
     let is_text = |word: std::ffi::OsString| {
         let word = word.to_string_lossy();
         printable_lines(&word) == word
@@ -107,6 +109,28 @@ pub fn exit(mut why: clap::Error) -> ! {
     }
     crate::terminal::words::eprint_line(why.render().to_string().trim_end());
     std::process::exit(why.exit_code())
+}
+
+/// Makes clap's message clearer where its words mislead.
+fn improved(mut why: clap::Error) -> clap::Error {
+    let is_text = std::error::Error::source(&why)
+        .and_then(|source| source.downcast_ref::<ParseIntError>())
+        .is_some_and(|source| *source.kind() == IntErrorKind::InvalidDigit);
+    if let (true, Some(value), Some(option)) =
+        (is_text, why.get(ContextKind::InvalidValue), why.get(ContextKind::InvalidArg))
+    {
+        let words = format!("invalid value '{value}' for '{option}': it is not a whole number\n");
+        return clap::Error::raw(ErrorKind::ValueValidation, words);
+    }
+    remove_misleading_tips(&mut why);
+    let is_format = |word: &str| Format::from_str(word, false).is_ok();
+    if let Some(ContextValue::String(word)) = why.get(ContextKind::InvalidSubcommand)
+        && is_format(word)
+    {
+        let tip = format!("did you mean ampere report -f {word}?").into();
+        why.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    why
 }
 
 /// Removes misleading tips of clap: the advice to pass an unknown option after `--`, which users never mean, and the names of
@@ -128,5 +152,26 @@ fn remove_misleading_tips(why: &mut clap::Error) {
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_are_no_numbers_and_formats_that_are_no_commands_are_explained() {
+        let said = |words: &[&str]| {
+            let matches = command().try_get_matches_from(std::iter::once(&"ampere").chain(words));
+            improved(matches.expect_err("wrong usage")).render().to_string()
+        };
+        let text = said(&["report", "out", "--rows", "x"]);
+        assert!(text.contains("invalid value 'x' for '--rows <N>': it is not a whole number"), "{text}");
+        let text = said(&["report", "out", "--rows", "0"]);
+        assert!(text.contains("0 is not in 1.."), "{text}");
+        let text = said(&["timeline", "out"]);
+        assert!(text.contains("did you mean ampere report -f timeline?"), "{text}");
+        let text = said(&["nothing"]);
+        assert!(!text.contains("did you mean"), "{text}");
     }
 }

@@ -107,7 +107,7 @@ fn a_file_that_is_no_trace_is_refused() {
         ("text.otf2", &["text.otf2", "not an OTF2 anchor file"]),
         ("text", &["text", "not an OTF2 anchor file"]),
         ("binary.otf2", &["binary.otf2", "not an OTF2 anchor file"]),
-        ("directory", &["directory", "it is a directory; name the file in it"]),
+        ("directory", &["directory has no traces.otf2"]),
     ];
     for (trace, words) in cases {
         refused(&attribute(&place, trace, &["-o", "out"]), words);

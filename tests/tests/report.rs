@@ -116,6 +116,10 @@ fn each_format_of_a_running_and_of_an_ended_run() {
     let table = report(&place, &["out", "--view", "kernels"]);
     assert_eq!((table.code, table.stdout.as_str()), (1, ""), "{table:#?}");
     table.said_once(&["this run has no GPU kernels"]);
+    let kernels = ["attribute", "out", "--view", "kernels"];
+    let attributed = run(place.ampere(kernels).current_dir(place.path("")));
+    assert_eq!((attributed.code, attributed.stdout.as_str()), (1, ""), "{attributed:#?}");
+    attributed.said_once(&["this run has no GPU kernels"]);
 }
 
 /// Runs the lines of code on the book's page about reports.
@@ -315,6 +319,8 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
     refuse(&["absent"], &["absent/summary.json", "No such file", "name an output directory"]);
     place.write("summary.json", "{\"schema\": 1}");
     refuse(&["."], &["summary.json was not written by a compatible ampere"]);
+    place.write("summary.json", "{\"schema\": \"ampere-su");
+    refuse(&["."], &["summary.json is damaged: it ends early"]);
     place.write("report.html", "<!DOCTYPE html>");
     refuse(&["report.html"], &["report.html is no summary.json: name an output directory"]);
     std::fs::create_dir_all(place.path("killed/spool-here")).expect("a directory");

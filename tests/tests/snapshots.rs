@@ -579,7 +579,7 @@ fn traces_that_cannot_be_attributed() {
         [1]
 
         $ ampere attribute directory
-        ampere: directory: not an OTF2 anchor file (traces.otf2): it is a directory; name the file in it
+        ampere: directory has no traces.otf2: name a trace
         [1]
 
         $ ampere attribute idle/traces.otf2

@@ -167,7 +167,7 @@ fn before(series: &PowerSeries) -> Vec<Option<f64>> {
     times.take_while(|time| *time >= 0.0).map(at).collect()
 }
 
-const JOULES: Column = column("JOULES", 12, 0);
+const JOULES: Column = column("TOTAL J", 12, 0);
 const SHARE: Column = column("OF TOTAL", 9, 34);
 const DYNAMIC_SHARE: Column = column("OF DYNAMIC", 11, 34);
 const WATTS: Column = column("W NOW", 9, 60);
@@ -304,10 +304,12 @@ impl<'a> Parts<'a> {
         value: impl Fn(&str, &str) -> Value,
     ) -> Table {
         let columns = columns.into();
+        let is_dynamic = columns.iter().any(|column| column.title == DYNAMIC_JOULES.title);
         let rows = self.sums.iter().map(|(name, joules)| {
             let share = self.share(*joules);
             let values = columns.iter().map(|column| match column.title {
-                "JOULES" | "DYNAMIC J" => Value::Joules(*joules),
+                "DYNAMIC J" => Value::Joules(*joules),
+                "TOTAL J" if !is_dynamic => Value::Joules(*joules),
                 "J" => Value::WithUnit(*joules),
                 "OF TOTAL" | "OF DYNAMIC" => Value::Share(share),
                 "W NOW" | "DYN W NOW" => Value::Watts(self.watts(name)),

@@ -165,7 +165,8 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
     let [time, processes, events] = progress(snapshot);
     let suppressed = if suppressed > 0 { format!("{suppressed} suppressed") } else { String::new() };
     let pending = pending_words(snapshot).unwrap_or_default();
-    let parts = [format!("ampere {time}"), processes, pending, suppressed, format!("lag {lag:.1} s"), events];
+    let parts =
+        [format!("ampere {time}"), processes, pending, suppressed, format!("behind by {lag:.1} s"), events];
     let title = format!(" {} ", fitting(&parts, "  ", width.saturating_sub(2)));
     let functions = usize::from(area.height).saturating_sub(OTHER_ROWS.into());
     let notes = snapshot

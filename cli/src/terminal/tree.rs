@@ -2,15 +2,25 @@
 
 use super::table::{Column, Row, Sort, Table, Value, column, sort_rows};
 use ampere_figures::summary::REST_NAMES;
-use ampere_report::page::{Flame, Page};
+use ampere_report::page::{Flame, Page, Tables};
 use std::collections::HashMap;
 
 const COLUMNS: &[Column] = &[
-    column("JOULES", 12, 0),
+    column("TOTAL J", 12, 0),
     column("OF TOTAL", 9, 34),
     column("SELF J", 12, 60),
     column("CALLS", 11, 70),
     column("", 24, 120),
+    column("CALL PATH", 0, 0),
+];
+/// The columns if the dynamic joules of each call path are known.
+const COLUMNS_DYNAMIC: &[Column] = &[
+    column("DYNAMIC J", 12, 0),
+    column("TOTAL J", 12, 64),
+    column("OF DYNAMIC", 11, 34),
+    column("SELF DYN J", 12, 90),
+    column("CALLS", 11, 102),
+    column("", 24, 150),
     column("CALL PATH", 0, 0),
 ];
 /// A call path with at least this share of the whole is open at first.
@@ -41,12 +51,28 @@ pub struct Shown<'a> {
 struct Boxes<'a> {
     flame: &'a Flame,
     names: &'a [String],
+    /// All inclusive joules of each box.
     inclusive: Vec<f64>,
+    /// The inclusive dynamic joules of each box; `None` unless the table has them.
+    dynamic: Option<Vec<f64>>,
     children: Vec<Vec<usize>>,
-    /// The joules of the first box, with those that belong to no call path.
-    all: f64,
     /// The joules of the run, of which shares are parts.
     whole: f64,
+}
+
+/// The joules of a line: all of them, their dynamic part, and the part of the call path itself, which is dynamic if that is known.
+#[derive(Clone, Copy, Default)]
+struct Joules {
+    all: f64,
+    dynamic: Option<f64>,
+    own: f64,
+}
+
+impl Joules {
+    /// Returns the joules by which lines are sorted, and of which shares are made.
+    fn compared(self) -> f64 {
+        self.dynamic.unwrap_or(self.all)
+    }
 }
 
 /// A box that is to be shown, its caller, and its depth.
@@ -57,18 +83,39 @@ struct Next {
 }
 
 impl<'a> Boxes<'a> {
-    fn of(flame: &'a Flame, names: &'a [String], whole: f64) -> Boxes<'a> {
+    /// `dynamic`: the dynamic joules of the run; `None` unless lines show dynamic joules. `total`: all of its joules.
+    fn of(flame: &'a Flame, names: &'a [String], dynamic: Option<f64>, total: f64) -> Boxes<'a> {
         let count = flame.caller.len().min(flame.name.len()).min(flame.joules.len());
         let mut inclusive = flame.joules[..count].to_vec();
+        let mut of_dynamic = dynamic.map(|_| {
+            let known = flame.dynamic_joules.iter().copied();
+            known.chain(std::iter::repeat(0.0)).take(count).collect::<Vec<f64>>()
+        });
         let mut children = vec![Vec::new(); count];
         for at in (1..count).rev() {
             // A caller must come before the functions that it calls, even if a collector reports something else.
             let caller = (flame.caller[at] as usize).min(at - 1);
-            inclusive[caller] += inclusive[at];
+            for sums in std::iter::once(&mut inclusive).chain(&mut of_dynamic) {
+                sums[caller] += sums[at];
+            }
             children[caller].push(at);
         }
-        let all = inclusive.first().copied().unwrap_or(0.0) + flame.idle_joules + flame.lost_joules;
-        Boxes { flame, names, inclusive, children, all, whole: if whole > 0.0 { whole } else { all } }
+        let mut boxes = Boxes { flame, names, inclusive, dynamic: of_dynamic, children, whole: 0.0 };
+        let whole = dynamic.unwrap_or(total);
+        boxes.whole = if whole > 0.0 || count == 0 { whole } else { boxes.joules(0).compared() };
+        boxes
+    }
+
+    /// Returns the joules of a box; those of the first include what belongs to no call path.
+    fn joules(&self, at: usize) -> Joules {
+        let Flame { idle_joules, idle_dynamic_joules, lost_joules, .. } = self.flame;
+        let more = |joules: f64| if at == 0 { joules } else { 0.0 };
+        let own = self.dynamic.as_ref().map_or(&self.flame.joules, |_| &self.flame.dynamic_joules);
+        Joules {
+            all: self.inclusive[at] + more(idle_joules + lost_joules),
+            dynamic: self.dynamic.as_ref().map(|sums| sums[at] + more(*idle_dynamic_joules)),
+            own: own.get(at).copied().unwrap_or_default(),
+        }
     }
 
     fn name(&self, at: usize) -> &str {
@@ -93,11 +140,9 @@ impl<'a> Boxes<'a> {
     }
 
     fn row(&self, at: usize, key: String, mark: &str, depth: usize) -> Row {
-        let inclusive = if at == 0 { self.all } else { self.inclusive[at] };
-        let own = self.flame.joules[at];
         let name = format!("{}{mark}{}", "  ".repeat(depth.min(100)), self.name(at));
         let calls = self.flame.calls.get(at).copied().unwrap_or(0);
-        row(key, (inclusive, self.share(inclusive), own), calls, name)
+        self.line(key, self.joules(at), calls, name)
     }
 
     fn add_to(&self, rows: &mut Vec<Row>, shown: &mut Shown) {
@@ -129,7 +174,7 @@ impl<'a> Boxes<'a> {
         if !shown.filter.is_empty() {
             return true;
         }
-        let is_large = at == 0 || self.share(self.inclusive[at]) >= OPEN_SHARE;
+        let is_large = at == 0 || self.share(self.joules(at).compared()) >= OPEN_SHARE;
         // A call path opens when it becomes large, and small ones stay open, so that lines do not come and go.
         let known = shown.open.entry(key.to_owned()).or_default();
         known.is_open |= is_large && !known.is_chosen;
@@ -138,37 +183,49 @@ impl<'a> Boxes<'a> {
 
     fn add_unattributed(&self, rows: &mut Vec<Row>, key: &str) {
         let [idle, _, lost] = REST_NAMES;
-        let parts = [(idle, self.flame.idle_joules), (lost, self.flame.lost_joules)];
-        for (name, joules) in parts.into_iter().filter(|(_, joules)| *joules > 0.0) {
+        let Flame { idle_joules, idle_dynamic_joules, lost_joules, .. } = self.flame;
+        let parts = [(idle, *idle_joules, *idle_dynamic_joules), (lost, *lost_joules, 0.0)];
+        for (name, all, dynamic) in parts.into_iter().filter(|(_, joules, _)| *joules > 0.0) {
             let key = format!("{key}{SEPARATOR}{SEPARATOR}{name}");
-            rows.push(row(key, (joules, self.share(joules), joules), 0, format!("    {name}")));
+            let dynamic = self.dynamic.as_ref().map(|_| dynamic);
+            let joules = Joules { all, dynamic, own: dynamic.unwrap_or(all) };
+            rows.push(self.line(key, joules, 0, format!("    {name}")));
         }
     }
-}
 
-fn row(key: String, (joules, share, own): (f64, f64, f64), calls: u64, name: String) -> Row {
-    let values = vec![
-        Value::Joules(joules),
-        Value::Share(share),
-        Value::Joules(own),
-        Value::Calls(calls),
-        Value::Bar(share),
-        Value::Text(name),
-    ];
-    Row { key, values, warns: false }
+    fn line(&self, key: String, joules: Joules, calls: u64, name: String) -> Row {
+        let share = self.share(joules.compared());
+        let all = joules.dynamic.map(|_| Value::Joules(joules.all));
+        let values = std::iter::once(Value::Joules(joules.compared())).chain(all).chain([
+            Value::Share(share),
+            Value::Joules(joules.own),
+            Value::Calls(calls),
+            Value::Bar(share),
+            Value::Text(name),
+        ]);
+        Row { key, values: values.collect(), warns: false }
+    }
 }
 
 /// Returns the table of the page's flame graphs, one below the other: of a live page, that of all devices and that of GPUs with
 /// kernels.
-pub fn tree(page: Option<&Page>, mut shown: Shown) -> Table {
+pub fn tree(page: Option<&Page>, shown: Shown) -> Table {
+    let tables = page.and_then(|page| page.tables.as_deref());
+    of_tables(tables, page.map_or(0.0, |page| page.totals.joules), shown)
+}
+
+/// `total`: all joules of the run.
+fn of_tables(tables: Option<&Tables>, total: f64, mut shown: Shown) -> Table {
     let mut rows = Vec::new();
-    let tables = page.and_then(|page| page.tables.as_ref());
-    for flame in tables.iter().flat_map(|tables| &tables.flames).filter(|flame| !flame.caller.is_empty()) {
+    let flames = || tables.iter().flat_map(|tables| &tables.flames).filter(|flame| !flame.caller.is_empty());
+    let is_dynamic = flames().all(|flame| !flame.dynamic_joules.is_empty());
+    let dynamic = tables.and_then(|tables| tables.dynamic_joules).filter(|_| is_dynamic);
+    for flame in flames() {
         let names = tables.map_or(&[][..], |tables| &tables.names);
-        let whole = page.map_or(0.0, |page| page.totals.joules);
-        Boxes::of(flame, names, whole).add_to(&mut rows, &mut shown);
+        Boxes::of(flame, names, dynamic, total).add_to(&mut rows, &mut shown);
     }
-    Table { columns: COLUMNS.into(), rows, nothing: NO_CALL_PATHS }
+    let columns = if dynamic.is_some() { COLUMNS_DYNAMIC } else { COLUMNS };
+    Table { columns: columns.into(), rows, nothing: NO_CALL_PATHS }
 }
 
 /// Opens or closes a call path; with `None`, an open one is closed and a closed one opened.
@@ -197,7 +254,6 @@ mod tests {
     use super::*;
     use crate::terminal::paint::{empty, framed};
     use crate::terminal::table::DrawOptions;
-    use ampere_report::page::Tables;
 
     /// In this flame graph, main calls init and solve, and solve calls MPI_Send.
     pub fn flame() -> (Flame, Vec<String>) {
@@ -218,7 +274,7 @@ mod tests {
         let (flame, names) = flame();
         let tables = Tables { names, flames: vec![flame], ..Tables::default() };
         let mut rows = Vec::new();
-        Boxes::of(&tables.flames[0], &tables.names, 200.0)
+        Boxes::of(&tables.flames[0], &tables.names, None, 200.0)
             .add_to(&mut rows, &mut Shown { open, sort, filter });
         let table = Table { columns: COLUMNS.into(), rows, nothing: "" };
         let mut picture = empty(80, 8);
@@ -231,7 +287,7 @@ mod tests {
     fn large_call_paths_are_open_and_all_can_be_opened_closed_sorted_and_filtered() {
         let mut open = Open::new();
         expect_test::expect![[r#"
-            |      JOULES▼  OF TOTAL       SELF J       CALLS CALL PATH
+            |     TOTAL J▼  OF TOTAL       SELF J       CALLS CALL PATH
             |        100.0     50.0%            0             - all devices
             |         10.0      5.0%        10.00                 (idle)
             |         90.0     45.0%         5.00           1   - main
@@ -245,7 +301,7 @@ mod tests {
         toggle(&mut open, &solve, None);
         let closed = drawn(&mut open, Sort { column: 0, reversed: true }, "");
         expect_test::expect![[r#"
-            |      JOULES▲  OF TOTAL       SELF J       CALLS CALL PATH
+            |     TOTAL J▲  OF TOTAL       SELF J       CALLS CALL PATH
             |        100.0     50.0%            0             - all devices
             |         10.0      5.0%        10.00                 (idle)
             |         90.0     45.0%         5.00           1   - main
@@ -264,6 +320,34 @@ mod tests {
         assert!(drawn(&mut open, Sort::default(), "").contains("MPI_Send"));
     }
 
+    /// MPI_Send has the most joules, but it waits: hardly any of them are dynamic.
+    #[test]
+    fn call_paths_are_sorted_and_opened_by_dynamic_joules_if_these_are_known() {
+        let (flame, names) = flame();
+        let dynamic_joules = vec![0.0, 1.0, 0.4, 0.1, 8.5];
+        let flame = Flame { dynamic_joules, idle_dynamic_joules: 2.0, ..flame };
+        let tables = Tables { names, flames: vec![flame], dynamic_joules: Some(12.0), ..Tables::default() };
+        let mut open = Open::new();
+        let table =
+            of_tables(Some(&tables), 200.0, Shown { open: &mut open, sort: Sort::default(), filter: "" });
+        let mut picture = empty(110, 7);
+        let area = *picture.area();
+        table.draw(
+            &mut picture,
+            DrawOptions { area, first: 0, selected: None, sort: Some(Sort::default()), digits: 4 },
+        );
+        expect_test::expect![[r#"
+            |   DYNAMIC J▼      TOTAL J  OF DYNAMIC   SELF DYN J       CALLS CALL PATH
+            |        12.00        100.0      100.0%            0             - all devices
+            |         2.00         10.0       16.7%        2.000                 (idle)
+            |        10.00         90.0       83.3%        1.000           1   - main
+            |         8.40          2.0       70.0%        8.400           1       init
+            |         0.60         83.0        5.0%        0.500           7     + solve
+            |
+        "#]]
+        .assert_eq(&framed(&picture));
+    }
+
     #[test]
     fn a_malformed_flame_graph_does_not_cause_a_panic() {
         let flame = Flame {
@@ -274,7 +358,7 @@ mod tests {
         };
         let (mut rows, mut open) = (Vec::new(), Open::new());
         let shown = &mut Shown { open: &mut open, sort: Sort::default(), filter: "" };
-        Boxes::of(&flame, &[], 0.0).add_to(&mut rows, shown);
+        Boxes::of(&flame, &[], None, 0.0).add_to(&mut rows, shown);
         assert_eq!(rows.len(), 2);
     }
 }

@@ -303,7 +303,12 @@ impl Viewer {
             }
             Key::Tab => return self.show_next(1),
             Key::BackTab => return self.show_next(-1),
-            Key::Char(digit @ '1'..='7') => return self.show(View::ALL[digit as usize - '1' as usize]),
+            Key::Char(digit @ '1'..='7') => {
+                let view = View::ALL[digit as usize - '1' as usize];
+                if self.views().contains(&view) {
+                    return self.show(view);
+                }
+            }
             _ => {}
         }
         self.refresh();

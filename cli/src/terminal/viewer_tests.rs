@@ -137,7 +137,7 @@ fn functions_are_shown_with_devices_and_losses() {
              behind by 0.0 s  in no function 600 J  3 dropped
              no energy counter of the GPU was found
              1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                  JOULES▼  OF TOTAL     W NOW       CALLS    SECONDS FUNCTION
+                 TOTAL J▼  OF TOTAL     W NOW       CALLS    SECONDS FUNCTION
                      1200     50.0%       100           7       1.50 solve
                       240     10.0%      20.0        9000       0.50 MPI_Send
 
@@ -209,7 +209,7 @@ fn a_small_terminal_has_the_parts_that_fit() {
              ampere mpirun …ver at 12.0 s  2 ranks
              2 devices    2.40 kJ     200 W  estima…
              1 functions
-                  JOULES▼  OF TOTAL FUNCTION
+                 TOTAL J▼  OF TOTAL FUNCTION
                      1200     50.0% solve
                       240     10.0% MPI_Send
 
@@ -249,7 +249,7 @@ fn each_view_has_its_rows() {
             "2",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                | RANK            JOULES▼  OF TOTAL     W NOW       EVENTS NOW IN
+                | RANK           TOTAL J▼  OF TOTAL     W NOW       EVENTS NOW IN
                 | 0                   720     30.0%      60.0        18000 MPI_Send
                 | 1                   720     30.0%      60.0        17000 MPI_Send
                 |"#]],
@@ -258,7 +258,7 @@ fn each_view_has_its_rows() {
             "3",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                |      JOULES▼  OF TOTAL     W NOW KERNEL
+                |     TOTAL J▼  OF TOTAL     W NOW KERNEL
                 |          360     15.0%      30.0 axpy<double>
                 |
                 |"#]],
@@ -267,7 +267,7 @@ fn each_view_has_its_rows() {
             "4",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                |      JOULES▼     W NOW       IDLE J     LOST J    BAD QUALITY    DEVICE
+                |     TOTAL J▼     W NOW       IDLE J     LOST J    BAD QUALITY    DEVICE
                 |         1920       160          480          0      0 measured   cpu
                 |          480      40.0          120          0      0 estimated  GPU-0
                 |"#]],
@@ -276,7 +276,7 @@ fn each_view_has_its_rows() {
             "5",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                |      JOULES▼  OF TOTAL     W NOW    IDLE  RANKS STATE    NODE
+                |     TOTAL J▼  OF TOTAL     W NOW    IDLE  RANKS STATE    NODE
                 |         2400    100.0%       200       -      2 running  n1
                 |
                 |"#]],
@@ -285,7 +285,7 @@ fn each_view_has_its_rows() {
             "6",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                |      JOULES▼  OF TOTAL       SELF J       CALLS CALL PATH
+                |     TOTAL J▼  OF TOTAL       SELF J       CALLS CALL PATH
                 |          120    100.0%            0             - all devices
                 |          120    100.0%            0           1   - main
                 |          120    100.0%          100           7     - solve"#]],
@@ -502,7 +502,7 @@ fn several_nodes_are_all_shown_or_only_the_first() {
              2 devices    2.40 kJ     200 W  estimated
              behind by 0.0 s  in no function 600 J  5 dropped
              1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                  JOULES▼  OF TOTAL     W NOW    IDLE  RANKS STATE    NODE
+                 TOTAL J▼  OF TOTAL     W NOW    IDLE  RANKS STATE    NODE
                      2400     80.0%       120       -      2 running  n1
                       600     20.0%         -       -      2 gone     n2
 
@@ -783,4 +783,11 @@ fn help_lists_the_keys_and_any_key_closes_it() {
     press(&mut viewer, "/");
     assert_eq!(viewer.press(Key::Char('q')), Asked::Nothing);
     assert_eq!(viewer.press(Key::Interrupt), Asked::Quit);
+}
+
+#[test]
+fn a_view_that_is_not_offered_has_no_key() {
+    let mut viewer = viewer();
+    press(&mut viewer, "27");
+    assert_eq!(viewer.view(), View::Ranks);
 }

@@ -602,12 +602,15 @@ impl Writer {
         ));
         let LeftOut { samples, early, .. } = self.left_out;
         if quality::is_notable_part(samples + early, figures) {
-            notes.push(format!(
-                "{} samples ({:.1} %) are in no row of their own: {samples} of processes with fewer than {SAMPLES_MIN}, whose time \
-                 counts for their program or parent, and {early} from before their process had a row",
-                samples + early,
-                percent(samples + early)
-            ));
+            let parts = [
+                (
+                    samples,
+                    format!("count for the program or parent: their processes had fewer than {SAMPLES_MIN}"),
+                ),
+                (early, "are in no row: their process had none yet".to_owned()),
+            ];
+            let parts = parts.into_iter().filter(|(part, _)| *part > 0);
+            notes.extend(parts.map(|(part, why)| format!("{part} samples ({:.1} %) {why}", percent(part))));
         }
         if !sampler.samples_kernel() {
             notes.push(

@@ -2,6 +2,7 @@
 //! counts uses the tables [`RecordLosses::ALL`] and [`ReadingLosses::ALL`]: so a new count is one row here, and a statement where
 //! it is counted.
 
+use ampere_model::digits;
 use ampere_timeline::attributor::{Attributor, Device};
 use serde::{Deserialize, Serialize};
 
@@ -242,7 +243,10 @@ impl Losses {
 fn words<T>(all: &[Count<T>], of: &T) -> String {
     let shown = all.iter().map(|count| (count, (count.get)(of)));
     let shown = shown.filter(|(count, number)| count.is_always_shown || *number > 0);
-    shown.map(|(count, number)| format!("{number} {}", count.word)).collect::<Vec<_>>().join(", ")
+    shown
+        .map(|(kind, number)| format!("{} {}", digits::count(number), kind.word))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -285,6 +289,13 @@ mod tests {
         let json = serde_json::to_value(sum).unwrap();
         assert_eq!(json["gpu_clocks"], serde_json::json!({"error_seconds": 1.2e-6, "drift_ratio": 42e-6}));
         assert!(serde_json::to_value(Losses::default()).unwrap().get("gpu_clocks").is_none());
+    }
+
+    #[test]
+    fn large_counts_are_in_groups_of_digits() {
+        let records = RecordLosses { events: 57022, ..RecordLosses::default() };
+        let text = Losses { records, ..Losses::default() }.text();
+        assert!(text.starts_with("57 022 events, 0 coalesced"), "{text}");
     }
 
     #[test]

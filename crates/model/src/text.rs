@@ -1,6 +1,7 @@
 //! Formats text for people: names that are safe for a terminal, and errors on one line.
 
 use crate::digits::{MEASURED, significant};
+use std::borrow::Cow;
 
 /// Replaces characters that are not safe in a terminal. Names come from the application. No control character may reach a
 /// terminal, nor a character that changes the direction of writing, because it could change the meaning of a line.
@@ -100,11 +101,22 @@ pub fn joules(value: f64) -> String {
     significant(value, MEASURED)
 }
 
-/// Returns a text in lines of at most `room` characters. A longer word, such as a path, is divided.
+/// Whether two words are a number and its unit, such as `12` and `kJ,`.
+fn is_number_with_unit(number: &str, unit: &str) -> bool {
+    const UNITS: [&str; 10] = ["%", "J", "kJ", "MJ", "mJ", "Wh", "W", "kW", "s", "ms"];
+    let unit = unit.trim_end_matches([',', ';', ':', '.', ')']);
+    number.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit)
+}
+
+/// Returns a text in lines of at most `room` characters. A longer word, such as a path, is divided. A number and its unit are on
+/// one line.
 pub fn wrapped(text: &str, room: usize) -> Vec<String> {
     let length = |text: &str| text.chars().count();
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
+    let mut words = text.split(' ').peekable();
+    while let Some(word) = words.next() {
+        let unit = words.next_if(|next| is_number_with_unit(word, next));
+        let word = &*unit.map_or(Cow::Borrowed(word), |unit| Cow::Owned(format!("{word} {unit}")));
         match lines.last_mut().filter(|line| length(line) + 1 + length(word) <= room) {
             Some(line) => {
                 line.push(' ');
@@ -190,6 +202,12 @@ pub fn listed(names: impl ExactSizeIterator<Item = impl AsRef<str>>, limit: usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_stays_with_its_unit() {
+        assert_eq!(wrapped("joules -53 %, 2237 J of 4 s", 12), ["joules", "-53 %,", "2237 J of", "4 s"]);
+        assert_eq!(wrapped("rank 3 s", 6), ["rank", "3 s"]);
+    }
 
     #[test]
     fn long_names_that_differ_in_the_middle_stay_two() {

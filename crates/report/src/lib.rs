@@ -158,6 +158,9 @@ pub struct Choice {
     pub dynamic_only: bool,
 }
 
+/// The error if kernels were chosen, but none ran.
+pub const NO_KERNELS: &str = "this run has no GPU kernels";
+
 impl Choice {
     /// Whether kernels were chosen, but none ran. This is not an error for formats that are tables for programs.
     pub fn is_of_absent_kernels(&self, summary: &Summary) -> bool {

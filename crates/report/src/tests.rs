@@ -324,7 +324,7 @@ fn rows_have_the_least_and_the_most_that_they_can_have_used() {
         "{row:?}"
     );
     let table = text(Format::Table);
-    for end in ["  work", "MPI Rank 0: main > work"] {
+    for end in ["  work", "  main > work"] {
         let line = table.lines().find(|line| line.ends_with(end)).unwrap();
         let figures: Vec<&str> = line.split_whitespace().take(4).collect();
         assert_eq!(figures, ["3.000", "30.0", "%", "(3.000..3.000)"], "{table}");
@@ -366,7 +366,7 @@ fn a_table_begins_with_static_joules_and_rows_are_ordered_by_dynamic_ones() {
     };
     assert_eq!(columns("  work"), ["4.800", "1.800", "3.000", "75.0", "%", "(3.000..3.000)"], "{table}");
     assert_eq!(columns("  main")[..3], ["1.200", "1.200", "0"], "{table}");
-    assert_eq!(columns("MPI Rank 0: main > work")[..3], ["4.800", "1.800", "3.000"], "{table}");
+    assert_eq!(columns("  main > work")[..3], ["4.800", "1.800", "3.000"], "{table}");
     let regions = &device.views[0].regions;
     let order: Vec<&str> = regions.iter().map(|row| &*row.region).collect();
     assert_eq!(order, ["work", HOSTILE, "MPI_Send", "main"], "{regions:?}");
@@ -965,6 +965,37 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
         one.starts_with("energy +8.9 % (noise not known: compare groups of runs); work +29 %\n"),
         "{one}"
     );
+}
+
+#[test]
+fn a_verdict_begins_with_what_is_known() {
+    let run = |at: usize, joules: f64, more: f64| {
+        let mut summary = active_summary(BASELINE);
+        summary.run.id = format!("{at} {more}");
+        summary.run.total_joules = joules;
+        for device in &mut summary.devices {
+            device.total_joules = joules;
+            device.dynamic_joules = device.dynamic_joules.map(|dynamic| dynamic * more);
+        }
+        compare::Named { name: format!("{at}"), summary }
+    };
+    let group =
+        |more: f64| (0..3).map(|at| run(at, [9.0, 12.0, 30.0][at], more + 0.01 * at as f64)).collect();
+    let groups = vec![group(1.0), group(1.5)];
+    let text = String::from_utf8(Comparison::of(groups, Per::Run).render(Form::Table)).unwrap();
+    let verdict = text.lines().next().unwrap_or_default();
+    assert!(verdict.starts_with("dynamic joules +"), "{text}");
+    assert!(verdict.contains("whether the energy differs is not known (noise ± "), "{text}");
+}
+
+#[test]
+fn several_single_runs_are_followed_by_the_way_to_compare_groups() {
+    let text = |runs: usize| {
+        let groups = (0..runs).map(|at| vec![varied("r", 2, at as f64)]).collect();
+        String::from_utf8(Comparison::of(groups, Per::Run).render(Form::Table)).unwrap()
+    };
+    let words = "\n\nTo compare groups of runs: ampere compare A1 A2 ... -- B1 B2 ...\n";
+    assert!(text(3).ends_with(words) && !text(2).contains("To compare groups"), "{}", text(3));
 }
 
 /// The tables of a comparison fit into a terminal, and each shows the names of its rows.

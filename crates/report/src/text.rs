@@ -44,8 +44,10 @@ const INDENT: usize = 2;
 
 /// Returns the first lines of a summary, and all of its tables below them.
 pub fn render(summary: &Summary, screen: Screen) -> String {
-    let mut page =
-        Page { summary, screen, whole: Whole::of(summary), legend: Legend::of(summary), lines: Vec::new() };
+    // All hints are shown, even on a small terminal, because everything else is below them anyway.
+    let first = first::render(summary, Screen { lines: screen.lines.max(LINES), ..screen }, &[]);
+    let (whole, legend) = (Whole::of(summary), Legend::of(summary));
+    let mut page = Page { summary, screen, whole, legend, first: words_of(&first), lines: Vec::new() };
     page.notes();
     page.topology();
     page.python();
@@ -55,8 +57,12 @@ pub fn render(summary: &Summary, screen: Screen) -> String {
     page.devices();
     page.foot();
     let lines: String = page.lines.iter().map(|line| line.shown(screen) + "\n").collect();
-    // All hints are shown, even on a small terminal, because everything else is below them anyway.
-    first::render(summary, Screen { lines: screen.lines.max(LINES), ..screen }, &[]) + &lines
+    first + &lines
+}
+
+/// Returns a text with single blanks between its words.
+fn words_of(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 struct Page<'a> {
@@ -64,6 +70,8 @@ struct Page<'a> {
     screen: Screen,
     whole: Whole,
     legend: Legend,
+    /// The first lines of the report, as words.
+    first: String,
     lines: Vec<Line>,
 }
 
@@ -181,7 +189,11 @@ impl<'a> Page<'a> {
     fn waiting(&mut self) {
         let Some(waiting) = waits::of(self.summary) else { return };
         self.title("waiting in MPI");
-        self.put(&waits::words(self.summary).join("; "), Style::Plain);
+        let mut words = waits::words(self.summary);
+        words.retain(|words| !self.first.contains(words));
+        if !words.is_empty() {
+            self.put(&words.join("; "), Style::Plain);
+        }
         for table in waits::tables(waiting, self.digits()) {
             self.table(table);
         }
@@ -551,8 +563,11 @@ impl<'a> Page<'a> {
             .push(Column::new("calls", figures.iter().map(|row| calls(row.calls)).collect()).dispensable(7));
         let what = if view.view == "kernels" { "streams" } else { "threads" };
         let path = |(row, locations): &&(Callpath, usize)| {
-            let of = match (*locations, groups.len() == 1 && several.contains(&row.location_group)) {
-                (1, true) => self.summary.name(row.location).to_owned(),
+            let of = match (*locations, groups.len() == 1) {
+                (1, true) if several.contains(&row.location_group) => {
+                    self.summary.name(row.location).to_owned()
+                }
+                (1, true) => return (String::new(), self.summary.regions_of(row.path)),
                 (1, false) => name_of(self.summary, (row.location_group, row.location), &several),
                 (many, true) => format!("{many} {what}"),
                 (many, false) => format!("{}, {many} {what}", self.summary.name(row.location_group)),

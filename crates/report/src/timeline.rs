@@ -54,7 +54,7 @@ pub struct Series {
 
 impl Series {
     /// Whether the joules of the series belong to a rank or a region.
-    fn is_attributed(&self) -> bool {
+    pub fn is_attributed(&self) -> bool {
         !self.name.starts_with('(')
     }
 }

@@ -41,17 +41,21 @@ pub fn words(summary: &Summary) -> Vec<String> {
     // If most waiting was for ranks without a CPU, that comes first, because it explains more than the functions in which these
     // ranks were.
     let is_most = waiting.not_on_cpu_joules > Some(waiting.joules / 2.0);
-    let whole_of = if is_most { "the waiting" } else { "that" };
-    let large = waiting.causes.iter().filter(|cause| cause.joules >= NAMED_PART_MIN * joules);
-    let named = large.take(NAMED_MAX).enumerate().map(|(at, cause)| {
-        let part = percent(cause.joules, joules);
-        let by = if at == 0 { format!("of {whole_of} was caused by") } else { "by".to_owned() };
-        format!(
-            "{part} {by} {} on {}",
-            names::shorten_in(summary, &cause.region, NAME_CHARS_MAX),
-            rank(cause)
-        )
-    });
+    let causes = match is_most {
+        true => by_rank(waiting),
+        false => {
+            let of = |cause: &Cause| {
+                let region = names::shorten_in(summary, &cause.region, NAME_CHARS_MAX);
+                (format!("{region} on {}", rank(cause)), cause.joules)
+            };
+            waiting.causes.iter().map(of).collect()
+        }
+    };
+    let first = if is_most { "of the waiting was for" } else { "of that was caused by" };
+    let others = if is_most { "for" } else { "by" };
+    let large = causes.iter().filter(|(_, caused)| *caused >= NAMED_PART_MIN * joules);
+    let named = large.take(NAMED_MAX).zip([first].into_iter().chain(std::iter::repeat(others)));
+    let named = named.map(|((name, caused), by)| format!("{} {by} {name}", percent(*caused, joules)));
     words.extend(Some(named.collect::<Vec<_>>().join(", ")).filter(|causes| !causes.is_empty()));
     if let Some(part) = without_cpu(waiting) {
         let at = if is_most { 1 } else { words.len() };
@@ -59,6 +63,15 @@ pub fn words(summary: &Summary) -> Vec<String> {
     }
     words.extend(lower_bound(waiting).or_else(|| not_followed(summary)));
     words
+}
+
+/// Returns the joules of waiting that each rank caused, the largest first.
+fn by_rank(waiting: &Waiting) -> Vec<(String, f64)> {
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    waiting.causes.iter().for_each(|cause| *sums.entry(rank(cause)).or_default() += cause.joules);
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    largest_first(&mut sums, |(_, joules)| *joules);
+    sums
 }
 
 /// Returns the fraction of the waiting that was for ranks that were not on a CPU, if it is large.

@@ -3,7 +3,7 @@
 
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::summary::{EstimateWatts, NodeCpu, Region, Summary};
-use ampere_figures::waits::Waiting;
+use ampere_figures::waits::{Cause, Waiting};
 use ampere_report::first;
 use ampere_report::first::screen::{LINES, Screen};
 use expect_test::expect_file;
@@ -650,4 +650,48 @@ fn other_programs_on_the_node_are_a_hint_where_counters_are_read() {
         summary.devices.iter_mut().for_each(|device| device.kind = "gpu".to_owned());
     });
     assert_hint("sampled_ranks", "of the busy CPU time", (false, false), |_| {});
+}
+
+#[test]
+fn call_paths_of_a_single_process_do_not_repeat_its_name() {
+    let text = ampere_report::text::render(&summary("python"), Screen::new(80, false));
+    let table = text.split("top call paths").nth(1).expect("call paths");
+    let rows: Vec<&str> = table.lines().skip(1).take_while(|row| !row.starts_with("  ...")).collect();
+    let has_path = |row: &&str| row.contains(" > ") && !row.contains(": ");
+    assert!(rows.len() > 3 && rows.iter().all(has_path), "{table}");
+}
+
+fn waiting_of(part: f64) -> Summary {
+    let mut summary = summary("instrumented");
+    let joules = 0.4 * summary.run.total_joules;
+    let cause = |region: &str, rank, of| Cause {
+        region: region.into(),
+        location_group: format!("MPI Rank {rank}").into(),
+        joules: of * joules,
+    };
+    let causes = vec![cause("work", 0, 0.3), cause("MPI_Send", 1, 0.28), cause("work", 1, 0.2)];
+    let not_on_cpu_joules = Some(part * joules);
+    summary.run.waiting = Some(Waiting { joules, causes, not_on_cpu_joules, ..Waiting::default() });
+    summary
+}
+
+#[test]
+fn what_a_rank_did_that_was_not_on_a_cpu_is_no_cause_of_waiting() {
+    let text = |part: f64| {
+        let text = first::render(&waiting_of(part), Screen::new(200, false), &[]);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let without = text(0.9);
+    assert!(without.contains(" 48.0 % of the waiting was for rank 1, 30.0 % for rank 0 "), "{without}");
+    let with = text(0.0);
+    let words = " 30.0 % of that was caused by work on rank 0, 28.0 % by MPI_Send on rank 1 ";
+    assert!(with.contains(words), "{with}");
+}
+
+#[test]
+fn a_report_describes_waiting_once() {
+    let text = ampere_report::text::render(&waiting_of(0.9), Screen::FILE);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(text.matches("the late rank was not on a CPU").count(), 1, "{text}");
+    assert!(text.contains("waiting in MPI J of waiting"), "{text}");
 }

@@ -4,7 +4,7 @@ use crate::places::Place;
 use crate::series::{Series, quantity_of};
 use ampere_model::Quantity;
 use ampere_model::counted::{is_not_consumption, looks_like_energy};
-use ampere_model::text::listed;
+use ampere_model::text::{compact, listed};
 use otf2::{Definitions, MetricMember};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -70,7 +70,7 @@ impl LeftOut {
             if !names.is_empty() {
                 notes.push(format!(
                     "metrics are left out because they are {why}: {}",
-                    listed(names.iter(), NAMES_MAX)
+                    compact(&names.iter().map(String::as_str).collect::<Vec<_>>())
                 ));
             }
         }

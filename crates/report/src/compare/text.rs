@@ -30,7 +30,12 @@ pub fn render(comparison: &Comparison, width: usize) -> String {
         let _ = tables(comparison, &layout, &mut below);
     }
     let _ = head(comparison, (&below, width), &mut out);
-    out + &below
+    out += &below;
+    if comparison.groups.len() > 2 && comparison.groups.iter().all(|runs| runs.len() == 1) {
+        let words = "To compare groups of runs: ampere compare A1 A2 ... -- B1 B2 ...";
+        let _ = writeln!(out).and_then(|()| paragraph("", words, width, &mut out));
+    }
+    out
 }
 
 /// The columns of a table.

@@ -34,8 +34,19 @@ fn verdict(comparison: &Comparison, group: usize) -> String {
             [Some(format!("joules cannot be compared: {why}")), time]
         }
         None => {
+            let (all, details) = energy(comparison, group);
             let parts = parts(comparison, group);
-            [Some(energy(comparison, group)), (!parts.is_empty()).then(|| parts.join(", "))]
+            let parts = (!parts.is_empty()).then(|| parts.join(", "));
+            let is_known = noise_of_unknown(comparison, group, "joules").is_none();
+            match details {
+                Some(details) if is_known => [Some(format!("{all}: {details}")), parts],
+                // What is known comes first.
+                Some(details) => {
+                    let known = std::iter::once(details).chain(parts).collect::<Vec<_>>().join("; ");
+                    [Some(known), Some(all)]
+                }
+                None => [Some(all), parts],
+            }
         }
     };
     words.into_iter().flatten().collect::<Vec<_>>().join("; ")
@@ -43,7 +54,7 @@ fn verdict(comparison: &Comparison, group: usize) -> String {
 
 /// Says how the energy has changed, and which of dynamic joules, static joules and time have changed, are the same, or are not
 /// known.
-fn energy(comparison: &Comparison, group: usize) -> String {
+fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
     const KINDS: [(&str, &str); 3] =
         [("dynamic_joules", "dynamic joules"), ("static_joules", "static joules"), ("seconds", "time")];
     let (mut differ, mut same, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
@@ -65,8 +76,7 @@ fn energy(comparison: &Comparison, group: usize) -> String {
     if noise_of_unknown(comparison, group, "joules").is_none() {
         differ.extend(unknown);
     }
-    let all = all_joules(comparison, group);
-    if differ.is_empty() { all } else { format!("{all}: {}", differ.join(", ")) }
+    (all_joules(comparison, group), (!differ.is_empty()).then(|| differ.join(", ")))
 }
 
 /// Returns the change of a figure of the run in words; `Some(None)` if it is not significant or, between single runs, too small;

@@ -160,7 +160,7 @@ pub enum Names<'a> {
     Texts(Vec<String>),
     /// Functions, which have shorter forms.
     Functions(Vec<&'a str>),
-    /// Call paths, each after the name of a process.
+    /// Call paths, each after the name of a process, if there are several.
     Paths(Vec<(String, Vec<&'a str>)>),
 }
 

@@ -207,7 +207,7 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let more =
         if more > 0 { vec![(format!("{} more{hidden}", count(more as u64)), others)] } else { Vec::new() };
     let outside = match facts.is_outside_mostly_the_collectors() {
-        true => "idle: in no function (ampere)",
+        true => "ampere's collector, in no function",
         false => "idle: in no function",
     };
     let rest = [(outside, facts.outside), ("not attributed: no readings", facts.lost)];
@@ -290,7 +290,12 @@ fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         Column::new(joules_head(facts), column(&joules, digits(facts))),
         dispensable(RANGE_HEAD, known_of(&rows, below, digits(facts)).1, 4),
         dispensable("s", seconds, 1),
-        dispensable("mean W", known_column(&watts, "-", ESTIMATED), 1),
+        // These watts include static ones.
+        dispensable(
+            if facts.is_dynamic { "total W" } else { "mean W" },
+            known_column(&watts, "-", ESTIMATED),
+            1,
+        ),
         dispensable("calls", cells(&rows, below, |row| count(row.calls)), 2),
     ];
     let others = format!("{} more", count(more as u64));
@@ -334,7 +339,7 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         Column::new("max W", watts(&most)).dispensable(2),
     ];
     if has_kernels {
-        let outside_head = if facts.is_dynamic { "dynamic outside" } else { "outside" };
+        let outside_head = if facts.is_dynamic { "dynamic J outside" } else { "outside" };
         let head = if facts.is_dynamic { "dynamic in kernels" } else { "of it in kernels" };
         after.push(Column::new(head, cells(&|device| Some(percent(in_kernels(device), 1.0)))));
         after.push(Column::new(outside_head, outside).dispensable(3));

@@ -252,8 +252,9 @@
     // If there are columns of waiting, other columns are shown only in wider tables.
     const wide = hasWaits ? { where: 'in-wide' } : {};
     const columns = [number('joules', unit, figure, { minor: has('dynamic_joules'), ...(has('dynamic_joules') ? wide : {}), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
-    // The bar shows all joules. It comes after their column, or after their share if that is the next column.
-    if (has('dynamic_joules')) columns.push(BAR);
+    // The bar shows all joules. It comes after their column, with which it is left out, or after their share if that is the next
+    // column.
+    if (has('dynamic_joules')) columns.push({ ...BAR, ...wide });
     if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, figure, { help: STATIC, show: (row, largest) => row.dynamic_joules == null ? '' : figure(row.dynamic_joules, largest) }));
     const hasErrors = has('sampled_error_joules'), hasRanges = has('most_joules') && hasBounds(of);
     const known = row => {
@@ -333,6 +334,8 @@
     text('state', state === 'running' && !isLive ? 'RUNNING when written' : words);
     $('state').className = kind;
   }
+  // A number and its unit are on one line.
+  const together = words => words.replace(/(\d) (%|(?:[kMm]?J|Wh|k?W|m?s)\b)/g, '$1\u00a0$2');
   // `SERIES_MAX` in mod.rs: the greatest number of devices with a curve.
   const FIRST_NOTES = 4, SERIES_MAX = 64;
   function drawHead() {
@@ -358,7 +361,7 @@
       ['joules', 'Energy', energy, unit, !gathered() && tables && tables.dynamic_joules != null ? `${figure(tables.dynamic_joules)} J dynamic` : figure(totals.joules) + ' J', totals.joules],
       ['watts', 'Power', figure(totals.watts ?? mean), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
       ['seconds', 'Time', duration(run.seconds), '', `${ranks}${page.job ? ` on ${count(page.job.nodes.length + page.job.other_nodes.count)} nodes` : ''}`, run.seconds],
-      ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', `${OF_TOTAL}: ${figure(totals.idle_joules)} J in no function`, totals.idle_joules],
+      ['idle', totals.gpu_joules > 0 ? 'In no host function' : 'Idle', share(totals.idle_joules, totals.joules), '', `${OF_TOTAL}: ${figure(totals.idle_joules)} J in no function`, totals.idle_joules],
     ];
     if (totals.gpu_joules > 0) tiles.push(['kernels', 'In GPU kernels', share(totals.kernel_joules, totals.joules), '', `${OF_TOTAL}; ${share(totals.kernel_joules, totals.gpu_joules)} of the GPUs' ${figure(totals.gpu_joules)} J`, totals.kernel_joules]);
     if (ofMpi > 0) tiles.push(['mpi', 'In MPI', share(ofMpi, own ?? totals.joules), '', `${own == null ? OF_TOTAL : OF_DYNAMIC}: ${figure(ofMpi)} J`, ofMpi]);
@@ -375,10 +378,10 @@
       tile.children[2].textContent = under;
       tile.children[2].title = under;
     });
-    update('sentences', ...page.sentences.map(words => element('li', {}, words)));
+    update('sentences', ...page.sentences.map(words => element('li', {}, together(words))));
     show('notes', page.notes.length);
     // One or two further notes get no button.
-    const lines = page.notes.map(words => element('li', {}, words)), first = lines.length > FIRST_NOTES + 2 ? FIRST_NOTES : lines.length;
+    const lines = page.notes.map(words => element('li', {}, together(words))), first = lines.length > FIRST_NOTES + 2 ? FIRST_NOTES : lines.length;
     update('notes-first', ...lines.slice(0, first));
     update('notes-rest', ...lines.slice(first));
     show('notes-more', lines.length > first);
