@@ -358,7 +358,8 @@ impl Thread {
 
     /// Finds the credits of the ranges and the call that are open.
     fn find_place(&mut self) {
-        self.credits.enter(&self.own[self.program.min(self.base)..self.base]);
+        let ranges = self.function_at.unwrap_or(self.base).min(self.base);
+        self.credits.enter(&self.own[self.program.min(ranges)..ranges]);
         if let Some(call) = self.counted_call() {
             self.credits.begin(call);
         }
@@ -974,6 +975,13 @@ mod tests {
             let share = thread.share(&[0], end);
             assert!((share - expected).abs() < 0.01, "{share} of {end:?}");
         }
+    }
+
+    #[test]
+    fn a_function_that_is_open_when_samples_begin_is_no_range() {
+        let learnt = "+50 s-,s+2 - s-,s+3";
+        assert_eq!(last(&format!("both +0 s+0,s+1 {learnt} +50"))[0], [0, 50, 2]);
+        assert_eq!(last(&format!("+0 +40 s+0,s+1 both - {learnt} +50"))[0], [0, 50, 2]);
     }
 
     #[test]
