@@ -160,7 +160,7 @@ impl Run<'_> {
         let mut series = kept.lock().unwrap_or_else(PoisonError::into_inner);
         // "GPU-10" comes after "GPU-9", and "(idle)" after the ranks.
         series.sort_by_cached_key(|series| {
-            let place = (series.node.clone(), series.view, series.device.len(), series.device.clone());
+            let place = (series.node.clone(), series.device.len(), series.device.clone(), series.view);
             (place, !series.is_attributed(), series.name.len(), series.name.clone())
         });
         if waits && series.is_empty() {
