@@ -214,6 +214,57 @@ fn a_program_after_one_that_is_instrumented_and_a_child_of_that_one_are_sampled(
     assert!((0.55..0.72).contains(&share(&summary, "plain")), "{}: {summary:#}", share(&summary, "plain"));
 }
 
+/// The events of a process that records its functions are closed after less than a second. What it starts later is short.
+#[test]
+fn what_an_instrumented_program_starts_is_sampled_from_its_first_instruction_on() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let short = "int main(void) { WORK(0.05); return 0; }";
+    place.compile("cc", "plain", &[SPIN, short].concat(), &["-O1", "-DWORK=plain"]);
+    let main = r#"
+        #include <sys/wait.h>
+        #include <unistd.h>
+        __attribute__((noinline)) void copy(void) { spin(0.05); __asm__ volatile(""); }
+        static void child(char *program) {
+            pid_t child = fork();
+            if (!child && !program) { copy(); _exit(0); }
+            if (!child) { execl(program, program, (char *)0); _exit(1); }
+            waitpid(child, 0, 0);
+        }
+        int main(int count, char **arguments) {
+            spin(1.2);
+            for (int i = 0; i < 12; i++) child(arguments[1]);
+            for (int i = 0; i < 12; i++) child(0);
+            return 0;
+        }
+    "#;
+    let instrumented = ["-O1", "-finstrument-functions", "-rdynamic"];
+    let parent = place.compile("cc", "parent", &[SPIN, main].concat(), &instrumented);
+    let plain = place.path("plain");
+    let (summary, _) = output_of(&place, &[&parent.to_string_lossy(), &plain.to_string_lossy()], "1ms");
+    // Each uses a quarter of the CPU time. The first copy is started before its parent is known to make copies.
+    let plain = share(&summary, "plain");
+    let copy = share_of(&summary, "copy", "inclusive_joules");
+    assert!((0.2..0.3).contains(&plain) && (0.18..0.3).contains(&copy), "{plain}, {copy}: {summary:#}");
+}
+
+#[test]
+fn a_program_that_an_instrumented_program_becomes_is_sampled_from_its_first_instruction_on() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let short = "int main(void) { WORK(0.2); return 0; }";
+    let plain = place.compile("cc", "plain", &[SPIN, short].concat(), &["-O1", "-DWORK=plain"]);
+    let plain = plain.to_string_lossy();
+    let main = format!(
+        "#include <unistd.h>\nint main(void) {{ recorded(0.8); return execl(\"{plain}\", \"{plain}\", (char *)0); }}"
+    );
+    let instrumented = ["-O1", "-finstrument-functions", "-rdynamic", "-DWORK=recorded"];
+    let before = place.compile("cc", "before", &[SPIN, &main].concat(), &instrumented);
+    let (summary, idle) = measured(&place, &[&before.to_string_lossy()]);
+    let plain = share(&summary, "plain");
+    assert!((0.17..0.23).contains(&plain) && idle < 0.03, "{plain}, idle {idle}: {summary:#}");
+}
+
 #[test]
 fn a_child_of_fork_without_exec_is_sampled_and_its_calls_are_not_recorded() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");

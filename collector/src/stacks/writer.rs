@@ -42,6 +42,8 @@ const COUNTED_PERIOD: Duration = Duration::from_millis(100);
 /// The longest time for which the CPU times of a gap, after a collector was killed, are waited for, unless it takes longer to
 /// sample the processes again.
 const HANDOVER_MAX: Duration = Duration::from_millis(500);
+/// For this time after its end, a process may still be found by its CPU time.
+const ENDED_TIME: Duration = Duration::from_secs(1);
 /// The maximum number of processes with rows at a time.
 const PROCESSES_MAX: usize = 4096;
 
@@ -58,6 +60,12 @@ pub(super) struct Writer {
     left_out: LeftOut,
     /// The processes that record their own functions now: their samples are left out, and only their CPU time is written.
     recorded: FxHashSet<u32>,
+    /// The processes that have forked copies of themselves: they are always sampled, so that the copies are.
+    forking: FxHashSet<u32>,
+    /// The copies whose parents are not among these yet, with the parents.
+    copies: FxHashMap<u32, u32>,
+    /// The processes that have ended in the last second, and when: all their CPU time is known from the kernel's records.
+    ended: FxHashMap<u32, u64>,
     /// The time, in nanoseconds, of the last sample of a process that does not record its own functions, or from which such
     /// samples are waited for. `u64::MAX` after processes that record their functions have been removed from sampling.
     last_needed: u64,
@@ -119,6 +127,9 @@ impl Writer {
             watermark: 0,
             left_out: LeftOut::default(),
             recorded: FxHashSet::default(),
+            forking: FxHashSet::default(),
+            copies: FxHashMap::default(),
+            ended: FxHashMap::default(),
             last_needed: 0,
             has_samples,
             generation: None,
@@ -168,8 +179,8 @@ impl Writer {
         if !self.has_samples || !self.only_recorded_had_samples() {
             return;
         }
-        let recorded = &self.recorded;
-        match sampler.retain(|process| !recorded.contains(&process)) {
+        let (recorded, forking) = (&self.recorded, &self.forking);
+        match sampler.retain(|process| !recorded.contains(&process) || forking.contains(&process)) {
             Ok(without) => {
                 self.last_needed = u64::MAX;
                 without.into_iter().for_each(|process| self.read_cpu_time_of(process));
@@ -263,9 +274,18 @@ impl Writer {
                 Event::Started(process, program) => {
                     has_started = true;
                     self.start_process(process, &program);
+                    // A program that was executed does not record its functions yet.
+                    if !program.is_empty() {
+                        self.recorded.remove(&process);
+                        self.forking.remove(&process);
+                        self.copies.remove(&process);
+                    }
                 }
                 Event::Forked(process, parent) => {
                     let program = self.processes.get(&parent).map(|parent| parent.program.clone());
+                    if program.is_some() && !self.forking.contains(&parent) {
+                        self.copies.insert(process, parent);
+                    }
                     if let Some(forked) = self.processes.get_mut(&process) {
                         forked.parent = Some(parent);
                         // A fork that has already ended has no name in /proc. It ran its parent's program.
@@ -285,6 +305,8 @@ impl Writer {
                 Event::Ended(process, None) => {
                     self.end_process(process);
                     self.recorded.remove(&process);
+                    self.forking.remove(&process);
+                    self.ended.insert(process, now);
                 }
                 Event::Ended(process, Some(thread)) => {
                     self.processes
@@ -383,8 +405,10 @@ impl Writer {
     fn write_unknown(&mut self, mut sampler: Option<&mut Sampler>, now: u64) {
         let Some(mut unsampled) = self.unsampled.take() else { return };
         let is_sampled = |process| sampler.as_ref().is_some_and(|sampler| sampler.has(process));
+        self.ended.retain(|_, at| now.saturating_sub(*at) < ENDED_TIME.as_nanos() as u64);
         let is_bridged_later = |process| self.left.processes.contains_key(&process);
-        let is_seen = |process| self.is_recorded(process) || is_sampled(process);
+        let is_seen =
+            |process| self.is_recorded(process) || is_sampled(process) || self.ended.contains_key(&process);
         for action in unsampled.poll(is_seen, is_bridged_later) {
             let (process, ran) = match action {
                 Action::Write(process, ran) => (process, ran),
@@ -718,8 +742,14 @@ impl Writer {
         process.parent.filter(|parent| !has_run_long && self.processes.contains_key(parent))
     }
 
-    /// Samples what processes that record their calls, and are therefore not sampled, have started.
+    /// Samples what processes that record their calls, and are therefore not sampled, have started. Programs that they have
+    /// executed are sampled already, if enough files may be open.
     fn sample_children(&mut self, sampler: &mut Sampler) {
+        for parent in std::mem::take(&mut self.copies).into_values() {
+            if self.processes.contains_key(&parent) && self.forking.insert(parent) {
+                self.keep_failure(sampler.add_running(parent));
+            }
+        }
         let least = UNSAMPLED_MIN.as_nanos() as u64;
         let without_samples = self.processes.iter().filter(|(process, sampled)| {
             matches!(sampled.log, Log::Waiting(_))

@@ -151,6 +151,20 @@ pub(crate) fn count_commands(thread: u32) -> io::Result<OwnedFd> {
     open(&attributes, thread, ANY_CPU)
 }
 
+/// Opens an event that counts nothing, and that processes started by this thread do not inherit. Without it, the kernel exchanges
+/// the equal events of such a process and of the thread when it switches from one to the other. The program that the process
+/// executes would then start the thread's own events, and no later process would inherit events that a program starts.
+fn keep_events_apart(thread: u32) -> io::Result<OwnedFd> {
+    let attributes = Attributes {
+        kind: SOFTWARE,
+        size: size_of::<Attributes>() as u32,
+        config: DUMMY,
+        flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR,
+        ..Attributes::default()
+    };
+    open(&attributes, thread, ANY_CPU)
+}
+
 /// Opens an event that samples the calling thread from now on, and its ring.
 pub(crate) fn sample_this_thread(options: &Options) -> io::Result<(OwnedFd, Ring)> {
     let attributes = known_attributes(attributes(options));
@@ -187,6 +201,8 @@ pub(crate) enum Recorded {
     Switches,
     /// Only samples, because other events of the process record everything else.
     Samples,
+    /// Like `Samples`, but only once the process, or one that it has started, executes a program.
+    SamplesAfterExec,
 }
 
 /// An event of a thread on a CPU, and the events that are counted together with it.
@@ -397,6 +413,11 @@ impl Events {
         let mut ended = Vec::new();
         let of_threads = self.cpus_of(process, &threads, recorded)?;
         for (&thread, cpus) in threads.iter().zip(of_threads) {
+            if recorded == Recorded::SamplesAfterExec
+                && let Ok(leader) = keep_events_apart(thread)
+            {
+                files.push(Group { leader, members: Vec::new(), totals: self.totals.clone() });
+            }
             for (cpu, ring) in cpus {
                 match self.open_into((*cpu, ring), thread, begin, recorded) {
                     Ok(file) => files.push(file),
@@ -432,12 +453,15 @@ impl Events {
         begin: SamplingStart,
         recorded: Recorded,
     ) -> io::Result<Group> {
+        let begin = if recorded == Recorded::SamplesAfterExec { SamplingStart::AtExec } else { begin };
         let at_exec = if begin == SamplingStart::AtExec { ENABLE_ON_EXEC } else { 0 };
         let of_samples = MAP | MAP2 | BUILD_ID;
         let (config, left_out) = match recorded {
             Recorded::All => (CPU_CLOCK, 0),
             Recorded::Switches => (DUMMY, of_samples),
-            Recorded::Samples => (CPU_CLOCK, NAME | NAME_AT_EXEC | TASK | CONTEXT_SWITCH),
+            Recorded::Samples | Recorded::SamplesAfterExec => {
+                (CPU_CLOCK, NAME | NAME_AT_EXEC | TASK | CONTEXT_SWITCH)
+            }
         };
         let flags = self.attributes.flags & !left_out | at_exec;
         let mut attributes = Attributes { config, flags, ..self.attributes };
@@ -508,7 +532,10 @@ impl Events {
         };
         let cpus: Vec<Vec<_>> = threads.iter().map(of_thread).collect();
         let needed = cpus.iter().map(Vec::len).sum::<usize>() * each;
-        let used_max = if recorded == Recorded::Switches { limit / 4 } else { limit / 2 };
+        let used_max = match recorded {
+            Recorded::All | Recorded::Samples => limit / 2,
+            Recorded::Switches | Recorded::SamplesAfterExec => limit / 4,
+        };
         if used + needed > used_max { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
     }
 
@@ -516,6 +543,13 @@ impl Events {
     /// then on.
     pub(crate) fn executed(&mut self, process: u32) {
         self.sampled.entry(process).and_modify(|opened| opened.begin = SamplingStart::Now);
+    }
+
+    /// Starts all events of a process now, and those that were inherited from them.
+    pub(crate) fn start(&self, process: u32) -> Result<(), StacksError> {
+        let groups = self.sampled.get(&process).map_or(&[][..], |opened| &opened.files);
+        let started = groups.iter().try_for_each(|group| control(&group.leader, ENABLE, 0));
+        started.map_err(|source| StacksError::System { call: "ioctl of an event", source })
     }
 
     /// Returns the start for the events of a process if they are opened again. A launcher itself is still not sampled.

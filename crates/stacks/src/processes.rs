@@ -132,6 +132,8 @@ pub(crate) struct Process {
     root: Option<u32>,
     /// Whether the process' stacks are sampled.
     has_samples: bool,
+    /// Whether its events take samples once it executes a program.
+    has_samples_after_exec: bool,
     on_cpu: CpuClock,
     /// Whether the mappings must be read from the kernel, because records were lost.
     is_stale: bool,
@@ -280,6 +282,20 @@ impl Processes {
         self.by_number.iter_mut().for_each(|(process, entry)| entry.has_samples &= is_sampled(*process));
     }
 
+    /// Returns the process whose events would sample this one if they were started.
+    pub(crate) fn root_of_later_samples(&self, process: u32) -> Option<u32> {
+        self.by_number.get(&process).filter(|entry| entry.has_samples_after_exec)?.root
+    }
+
+    /// Must be called when the events of this process, and of those that it has started, have been started.
+    pub(crate) fn started_samples(&mut self, root: u32) {
+        let of_root = self.by_number.values_mut().filter(|entry| entry.root == Some(root));
+        for entry in of_root.filter(|entry| entry.has_samples_after_exec) {
+            // Mappings are recorded only together with samples.
+            (entry.has_samples, entry.has_samples_after_exec, entry.is_stale) = (true, false, true);
+        }
+    }
+
     /// Must be called when the events of a process are closed.
     pub(crate) fn remove(&mut self, process: u32) {
         self.by_number.remove(&process);
@@ -287,7 +303,7 @@ impl Processes {
 
     /// Must be called when events of these threads of a process have been opened.
     pub(crate) fn added(&mut self, process: u32, threads: &[u32], recorded: Recorded) {
-        let has_samples = recorded != Recorded::Switches;
+        let has_samples = matches!(recorded, Recorded::All | Recorded::Samples);
         let is_new = !self.has(process);
         if let Some(entry) = self.entry(process) {
             entry.has_samples &= !is_new;
@@ -296,6 +312,7 @@ impl Processes {
             // Mappings are recorded only together with samples.
             entry.is_stale |= has_samples && !entry.has_samples;
             entry.has_samples |= has_samples;
+            entry.has_samples_after_exec = recorded == Recorded::SamplesAfterExec;
         }
     }
 
@@ -362,7 +379,7 @@ impl Processes {
 
     pub(crate) fn exec(&mut self, process: u32) {
         if let Some(entry) = self.entry(process) {
-            let (root, has_samples) = (entry.root, entry.has_samples);
+            let (root, has_samples) = (entry.root, entry.has_samples || entry.has_samples_after_exec);
             *entry = Process { threads: [process].into(), root, has_samples, ..Process::default() };
         }
     }
@@ -376,14 +393,15 @@ impl Processes {
             return false;
         }
         let unknown = Process { is_stale: true, has_samples: true, ..Process::default() };
-        let Process { mappings, is_stale, root, has_samples, .. } =
+        let Process { mappings, is_stale, root, has_samples, has_samples_after_exec, .. } =
             self.by_number.get(&parent).unwrap_or(&unknown);
         let (mappings, threads) = (mappings.clone(), [thread].into());
         let root = *root;
         let is_stale = *is_stale;
-        let has_samples = *has_samples;
+        let (has_samples, has_samples_after_exec) = (*has_samples, *has_samples_after_exec);
         if let Some(entry) = self.entry(process) {
-            *entry = Process { mappings, threads, root, has_samples, is_stale, ..Process::default() };
+            let copied = Process { mappings, threads, root, is_stale, ..Process::default() };
+            *entry = Process { has_samples, has_samples_after_exec, ..copied };
         }
         true
     }

@@ -200,6 +200,11 @@ impl Sampler {
     ///
     /// The kernel does not allow it, or has no memory for it.
     pub fn add_running(&mut self, process: u32) -> Result<(), StacksError> {
+        if let Some(root) = self.processes.root_of_later_samples(process) {
+            self.events.start(root)?;
+            self.processes.started_samples(root);
+            return Ok(());
+        }
         match self.processes.has(process) {
             true if self.processes.is_sampled(process) || !self.options.samples => Ok(()),
             true => self.add_to_running(process, Recorded::Samples),
@@ -207,8 +212,8 @@ impl Sampler {
         }
     }
 
-    /// Starts to record when the threads of a process, and of everything that it starts, are on a CPU, without samples. Does
-    /// nothing if this is already recorded for the process, or if `Options::cpu_times` is not set.
+    /// Starts to record when the threads of a process are on a CPU, without samples. The programs that it executes or starts are
+    /// sampled. Does nothing if the process is known, or if `Options::cpu_times` is not set.
     ///
     /// # Errors
     ///
@@ -217,7 +222,19 @@ impl Sampler {
         if self.processes.has(process) || !self.options.cpu_times {
             return Ok(());
         }
-        self.add_to_running(process, Recorded::Switches)
+        self.add_to_running(process, Recorded::Switches)?;
+        self.sample_after_exec(process);
+        Ok(())
+    }
+
+    /// Prepares samples of the programs that a process without samples executes, or starts.
+    fn sample_after_exec(&mut self, process: u32) {
+        if self.options.samples
+            && let Ok(threads) = threads_of(process)
+        {
+            // Without these events, such programs are sampled once they are found.
+            let _ = self.add(process, threads, SamplingStart::AtExec, Recorded::SamplesAfterExec);
+        }
     }
 
     fn add_to_running(&mut self, process: u32, recorded: Recorded) -> Result<(), StacksError> {
@@ -240,24 +257,22 @@ impl Sampler {
         if self.options.samples { Recorded::All } else { Recorded::Switches }
     }
 
-    /// Stops sampling the processes for which `is_sampled` is false, and everything that they start from now on. With
-    /// `Options::cpu_times`, the times at which they are on a CPU are still recorded. A process can be sampled again later.
-    /// Returns the processes for which these times are no longer recorded, because too few files may be open.
+    /// Stops sampling the processes for which `is_sampled` is false. The times at which they are on a CPU are still recorded, and
+    /// the programs that they execute or start from now on are sampled. A process can be sampled again later. Returns the
+    /// processes of which nothing is recorded any more, because too few files may be open.
     ///
     /// # Errors
     ///
     /// The other processes cannot be sampled separately, because too few files may be open: all are sampled as before.
     pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<Vec<u32>, StacksError> {
         // Closing an event also ends the events inherited from it, so each process gets its own.
-        let is_kept = |process: &u32| self.options.cpu_times || is_sampled(*process);
-        let (kept, ended): (Vec<u32>, Vec<u32>) = self.processes.all().into_iter().partition(is_kept);
-        let mut kept: Vec<_> = (kept.into_iter())
+        let mut kept: Vec<_> = (self.processes.all().into_iter())
             .map(|process| (!is_sampled(process), process, self.events.start_of(process)))
             .collect();
         kept.sort_unstable_by_key(|(is_last, ..)| *is_last);
         let before = self.events.take();
         let mut without = Vec::new();
-        for (has_no_samples, process, start) in kept {
+        for &(has_no_samples, process, start) in &kept {
             let recorded = if has_no_samples { Recorded::Switches } else { self.all_recorded() };
             match threads_of(process).and_then(|threads| self.add(process, threads, start, recorded)) {
                 Ok(_) | Err(StacksError::NoProcess { .. }) => {}
@@ -270,7 +285,12 @@ impl Sampler {
         }
         drop(before);
         self.processes.retain_samples(is_sampled);
-        ended.iter().chain(&without).for_each(|process| self.processes.remove(*process));
+        without.iter().for_each(|process| self.processes.remove(*process));
+        for (has_no_samples, process, _) in kept {
+            if has_no_samples && self.processes.has(process) {
+                self.sample_after_exec(process);
+            }
+        }
         Ok(without)
     }
 
