@@ -252,7 +252,7 @@ fn what_an_instrumented_program_starts_is_sampled_from_its_first_instruction_on(
 fn a_program_that_an_instrumented_program_becomes_is_sampled_from_its_first_instruction_on() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
-    let short = "int main(void) { WORK(0.2); return 0; }";
+    let short = "int main(void) { WORK(0.1); return 0; }";
     let plain = place.compile("cc", "plain", &[SPIN, short].concat(), &["-O1", "-DWORK=plain"]);
     let plain = plain.to_string_lossy();
     let main = format!(
@@ -260,9 +260,10 @@ fn a_program_that_an_instrumented_program_becomes_is_sampled_from_its_first_inst
     );
     let instrumented = ["-O1", "-finstrument-functions", "-rdynamic", "-DWORK=recorded"];
     let before = place.compile("cc", "before", &[SPIN, &main].concat(), &instrumented);
-    let (summary, idle) = measured(&place, &[&before.to_string_lossy()]);
+    let (summary, _) = output_of(&place, &[&before.to_string_lossy()], "1ms");
+    // It uses a ninth of the CPU time.
     let plain = share(&summary, "plain");
-    assert!((0.17..0.23).contains(&plain) && idle < 0.03, "{plain}, idle {idle}: {summary:#}");
+    assert!((0.09..0.13).contains(&plain), "{plain}: {summary:#}");
 }
 
 #[test]
