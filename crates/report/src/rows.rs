@@ -59,6 +59,7 @@ pub struct PathName<'a>(Option<(&'a Summary, u32)>);
 
 impl PathName<'_> {
     /// Returns the number of the call path.
+    #[cfg(feature = "parquet")]
     pub fn number(&self) -> Option<u32> {
         self.0.map(|(_, number)| number)
     }
