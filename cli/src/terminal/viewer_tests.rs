@@ -771,7 +771,7 @@ fn help_lists_the_keys_and_any_key_closes_it() {
               OF DYNAMIC         part of its dynamic joules: above what devices draw anyway
               W NOW, DYN W NOW   mean power of the last two seconds; its dynamic part
               WAITED, CAUSED J   static and dynamic joules of waiting in MPI
-              SELF J             joules of a function without the functions that it calls
+              SELF (DYN) J       joules of a function without the functions that it calls
               IDLE               part of a node's joules in no function
               LOST, BAD          events not recorded; readings not believed
 

@@ -6,6 +6,7 @@ use ampere_figures::summary::{Summary, topmost};
 use ampere_figures::waits::{Cause, Waiting};
 use ampere_model::digits::{column, energy, percent};
 use ampere_model::order::largest_first;
+use ampere_model::regions::is_mpi;
 use ampere_model::text::short;
 use std::collections::BTreeMap;
 
@@ -41,21 +42,26 @@ pub fn words(summary: &Summary) -> Vec<String> {
     // If most waiting was for ranks without a CPU, that comes first, because it explains more than the functions in which these
     // ranks were.
     let is_most = waiting.not_on_cpu_joules > Some(waiting.joules / 2.0);
-    let causes = match is_most {
-        true => by_rank(waiting),
-        false => {
-            let of = |cause: &Cause| {
+    let mut causes: BTreeMap<String, f64> = BTreeMap::new();
+    for cause in &waiting.causes {
+        // A rank without a CPU is late in whichever function of MPI it happens to be.
+        let name = match is_most && is_mpi(&cause.region) {
+            true => format!("{} in MPI", rank(cause)),
+            false => {
                 let region = names::shorten_in(summary, &cause.region, NAME_CHARS_MAX);
-                (format!("{region} on {}", rank(cause)), cause.joules)
-            };
-            waiting.causes.iter().map(of).collect()
-        }
-    };
-    let first = if is_most { "of the waiting was for" } else { "of that was caused by" };
-    let others = if is_most { "for" } else { "by" };
+                format!("{region} on {}", rank(cause))
+            }
+        };
+        *causes.entry(name).or_default() += cause.joules;
+    }
+    let mut causes: Vec<_> = causes.into_iter().collect();
+    largest_first(&mut causes, |(_, joules)| *joules);
+    let whole_of = if is_most { "the waiting" } else { "that" };
     let large = causes.iter().filter(|(_, caused)| *caused >= NAMED_PART_MIN * joules);
-    let named = large.take(NAMED_MAX).zip([first].into_iter().chain(std::iter::repeat(others)));
-    let named = named.map(|((name, caused), by)| format!("{} {by} {name}", percent(*caused, joules)));
+    let named = large.take(NAMED_MAX).enumerate().map(|(at, (name, caused))| {
+        let by = if at == 0 { format!("of {whole_of} was caused by") } else { "by".to_owned() };
+        format!("{} {by} {name}", percent(*caused, joules))
+    });
     words.extend(Some(named.collect::<Vec<_>>().join(", ")).filter(|causes| !causes.is_empty()));
     if let Some(part) = without_cpu(waiting) {
         let at = if is_most { 1 } else { words.len() };
@@ -63,15 +69,6 @@ pub fn words(summary: &Summary) -> Vec<String> {
     }
     words.extend(lower_bound(waiting).or_else(|| not_followed(summary)));
     words
-}
-
-/// Returns the joules of waiting that each rank caused, the largest first.
-fn by_rank(waiting: &Waiting) -> Vec<(String, f64)> {
-    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
-    waiting.causes.iter().for_each(|cause| *sums.entry(rank(cause)).or_default() += cause.joules);
-    let mut sums: Vec<_> = sums.into_iter().collect();
-    largest_first(&mut sums, |(_, joules)| *joules);
-    sums
 }
 
 /// Returns the fraction of the waiting that was for ranks that were not on a CPU, if it is large.
