@@ -53,8 +53,6 @@ use writer::Writer;
 /// fetched at once.
 const FETCH_PERIOD: Duration = Duration::from_millis(40);
 const FETCH_PERIOD_MAX: Duration = Duration::from_millis(100);
-/// Requests are handled for at most this long between two fetches, so that no ring fills up.
-const REQUESTS_MAX: Duration = Duration::from_millis(20);
 /// The time after which the kernel has certainly written its record of something that has happened, so that the next fetch
 /// finds it.
 const RECORD_DELAY: Duration = Duration::from_millis(2);
@@ -291,7 +289,6 @@ fn sample(
                 Err(end) => break end == TryRecvError::Disconnected,
             }
         };
-        writer.is_taking_over = waiting.iter().any(|request| matches!(request.kind, RequestKind::TakenOver));
         let begun = Instant::now();
         let has_started = writer.fetch(sampler.as_mut(), is_last);
         watermark.store(writer.watermark(), Ordering::Release);
@@ -308,20 +305,18 @@ fn sample(
             writer.stop_sampling_recorded(sampler);
             writer.lengthen_period(sampler);
         }
-        // By now it is known which processes were started by a sampled one.
-        let due = waiting.iter().take_while(|request| request.at + RECORD_DELAY <= begun).count();
-        if due > 0 {
-            let fetched = Instant::now();
-            let handled = waiting.extract_if(..due, |_| fetched.elapsed() < REQUESTS_MAX);
-            for Request { process, kind, .. } in handled {
-                match kind {
-                    RequestKind::Command(command) => writer.add_command(&command, sampler.as_mut()),
-                    RequestKind::Running | RequestKind::TakenOver => writer.add(process, sampler.as_mut()),
-                    RequestKind::Recorded => writer.set_recorded(process),
-                    RequestKind::Unrecorded => {
-                        writer.set_unrecorded(process);
-                        writer.add(process, sampler.as_mut());
-                    }
+        // By now it is known which processes were started by a sampled one. One request is handled at a time, so that no ring
+        // fills up.
+        let due = waiting.iter().position(|request| request.at + RECORD_DELAY <= begun);
+        if let Some(due) = due {
+            let Request { process, kind, .. } = waiting.remove(due);
+            match kind {
+                RequestKind::Command(command) => writer.add_command(&command, sampler.as_mut()),
+                RequestKind::Running | RequestKind::TakenOver => writer.add(process, sampler.as_mut()),
+                RequestKind::Recorded => writer.set_recorded(process),
+                RequestKind::Unrecorded => {
+                    writer.set_unrecorded(process);
+                    writer.add(process, sampler.as_mut());
                 }
             }
             continue;

@@ -52,13 +52,8 @@ impl UnsampledProcesses {
         UnsampledProcesses { run, known: HashMap::new(), launcher, why }
     }
 
-    /// Polls the CPU time of all processes. `is_seen` returns whether a process is sampled or recorded, and `is_bridged_later`
-    /// whether its CPU time up to now will be written when it is sampled.
-    pub fn poll(
-        &mut self,
-        is_seen: impl Fn(u32) -> bool,
-        is_bridged_later: impl Fn(u32) -> bool,
-    ) -> Vec<Action> {
+    /// Polls the CPU time of all processes. `is_seen` returns whether a process is sampled or recorded.
+    pub fn poll(&mut self, is_seen: impl Fn(u32) -> bool) -> Vec<Action> {
         let now: Vec<ProcessCpu> =
             self.run.lock().unwrap_or_else(PoisonError::into_inner).processes().collect();
         let program = |process: u32| std::fs::read_link(format!("/proc/{process}/exe")).ok();
@@ -84,7 +79,7 @@ impl UnsampledProcesses {
                 continue;
             }
             watched.name = process.name;
-            watched.waiting = if is_bridged_later(process.pid) { 0 } else { watched.waiting + new };
+            watched.waiting += new;
             watched.polls += 1;
             // A process that has just started may soon be known to be sampled.
             if watched.polls == 2 {
@@ -169,11 +164,10 @@ mod tests {
         run.add(pid, ampere_ring::process::start_time(pid).unwrap());
         let run = Arc::new(Mutex::new(run));
         let mut unsampled = UnsampledProcesses::of(run.clone(), None, None);
-        let is_bridged_later = std::cell::Cell::new(false);
         let mut look = |is_seen: bool| {
             work(Duration::from_millis(50));
             run.lock().unwrap().own_ns();
-            unsampled.poll(|_| is_seen, |_| is_bridged_later.get())
+            unsampled.poll(|_| is_seen)
         };
         assert!(look(true).is_empty());
         assert!(look(false).is_empty());
@@ -187,15 +181,6 @@ mod tests {
             }
         }
         assert!(reported >= all() - before, "{reported} of {before} to {}", all());
-        is_bridged_later.set(true);
-        assert!(look(false).is_empty());
-        is_bridged_later.set(false);
-        let before = all();
-        let written = look(false)
-            .iter()
-            .map(|unseen| if let Action::Write(_, ran) = unseen { *ran } else { 0 })
-            .sum::<u64>();
-        assert!(written <= all() - before, "{written} of {before} to {}", all());
         assert!(look(true).is_empty());
         assert!(
             unsampled.is_loss() && unsampled.notes()[0].contains("(not seen)"),
