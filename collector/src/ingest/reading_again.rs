@@ -15,9 +15,16 @@ use crate::notes::Notes;
 use crate::options::{BATCH, Mode};
 use crate::sampling::samples::Samples;
 use ampere_model::{LocationKind, Timestamp};
+use ampere_ring::decoder::Decoder;
 use ampere_ring::{Kind, Record};
 use ampere_trace::write::CpuTimeOf;
 use std::path::Path;
+use std::time::Duration;
+
+/// A killed collector has written the CPU times from before this time, even if it was slow.
+const UNWRITTEN_MAX: Duration = Duration::from_millis(500);
+/// A thread whose CPU time ends earlier than that of others, by this time, was on no CPU when it was written.
+const PAUSED_MIN: Duration = Duration::from_millis(2);
 
 /// A stream of records that is read again.
 #[derive(Clone, Copy)]
@@ -137,20 +144,28 @@ fn end_if_over(
     }
 }
 
-/// Adds the CPU time that a killed collector has not written, if no other one has replaced it: threads that were in functions are
-/// assumed to have run until the end.
+/// Adds the CPU time that a killed collector has not written, if no other one has replaced it: threads that were in functions,
+/// and on a CPU when CPU times were last written, are assumed to have run until the end.
 fn assume_running(ingest: &mut Ingest, process: usize, end: Timestamp, timeline: &mut LiveTimeline) {
     if !ingest.processes[process].lost_its_sampler() {
         return;
     }
+    let all = ingest.processes.iter().flat_map(|process| &process.locations);
+    let cpu_times = all.filter(|location| location.definition.kind == LocationKind::CpuTime);
+    let written = cpu_times.map(|location| location.reader.decoder.last_time()).max().unwrap_or(0);
     for location in 0..ingest.processes[process].locations.len() {
         let at = Place { process, location };
         let Some(CpuTimeOf::Location(of, id)) = ingest[at].cpu_time_of else { continue };
+        // If the process has been ended before, its open functions have been, too.
+        let is_in_function = |decoder: &Decoder| decoder.is_open() || decoder.last_time() >= end;
         let mut locations = ingest.processes[of].locations.iter();
-        let is_in_function = locations.any(|of| of.definition.id == id && of.reader.decoder.is_open());
+        let is_in_function = locations.any(|of| of.definition.id == id && is_in_function(&of.reader.decoder));
         let live = &mut ingest[at];
-        let missing = end.saturating_sub(live.reader.decoder.last_time());
-        if !is_in_function || missing == 0 || live.left.ended_at.is_some() {
+        let last = live.reader.decoder.last_time();
+        let (missing, paused) = (end.saturating_sub(last), written.saturating_sub(last));
+        let is_running = timeline.clock.seconds(missing) < UNWRITTEN_MAX.as_secs_f64()
+            && timeline.clock.seconds(paused) < PAUSED_MIN.as_secs_f64();
+        if !is_in_function || !is_running || missing == 0 || live.left.ended_at.is_some() {
             continue;
         }
         // This comes after all records of the ring.

@@ -289,6 +289,7 @@ fn sample(
                 Err(end) => break end == TryRecvError::Disconnected,
             }
         };
+        writer.is_taking_over = waiting.iter().any(|request| matches!(request.kind, RequestKind::TakenOver));
         let begun = Instant::now();
         let has_started = writer.fetch(sampler.as_mut(), is_last);
         watermark.store(writer.watermark(), Ordering::Release);
@@ -305,18 +306,20 @@ fn sample(
             writer.stop_sampling_recorded(sampler);
             writer.lengthen_period(sampler);
         }
-        // By now it is known which processes were started by a sampled one. One request is handled at a time, so that no ring
-        // fills up.
-        let due = waiting.iter().position(|request| request.at + RECORD_DELAY <= begun);
-        if let Some(due) = due {
-            let Request { process, kind, .. } = waiting.remove(due);
-            match kind {
-                RequestKind::Command(command) => writer.add_command(&command, sampler.as_mut()),
-                RequestKind::Running | RequestKind::TakenOver => writer.add(process, sampler.as_mut()),
-                RequestKind::Recorded => writer.set_recorded(process),
-                RequestKind::Unrecorded => {
-                    writer.set_unrecorded(process);
-                    writer.add(process, sampler.as_mut());
+        // By now it is known which processes were started by a sampled one. Rings do not fill up while requests are handled.
+        let due = waiting.iter().take_while(|request| request.at + RECORD_DELAY <= begun).count();
+        if due > 0 {
+            let fetched = Instant::now();
+            let handled = waiting.extract_if(..due, |_| fetched.elapsed() < FETCH_PERIOD_MAX);
+            for Request { process, kind, .. } in handled {
+                match kind {
+                    RequestKind::Command(command) => writer.add_command(&command, sampler.as_mut()),
+                    RequestKind::Running | RequestKind::TakenOver => writer.add(process, sampler.as_mut()),
+                    RequestKind::Recorded => writer.set_recorded(process),
+                    RequestKind::Unrecorded => {
+                        writer.set_unrecorded(process);
+                        writer.add(process, sampler.as_mut());
+                    }
                 }
             }
             continue;

@@ -39,7 +39,8 @@ const UNSAMPLED_MIN: Duration = Duration::from_millis(10);
 const KNOWN_AFTER: Duration = Duration::from_millis(1);
 /// The interval at which the kernel's count of CPU time is read where it reports no switches.
 const COUNTED_PERIOD: Duration = Duration::from_millis(100);
-/// The longest time for which the CPU times of a gap, after a collector was killed, are waited for.
+/// The longest time for which the CPU times of a gap, after a collector was killed, are waited for, unless it takes longer to
+/// sample the processes again.
 const HANDOVER_MAX: Duration = Duration::from_millis(500);
 /// For this time after its end, a process may still be found by its CPU time.
 const ENDED_TIME: Duration = Duration::from_secs(1);
@@ -89,6 +90,8 @@ pub(super) struct Writer {
     bridged: u64,
     /// What this one leaves if it is killed.
     leaves: Handover,
+    /// Whether processes of the killed collector wait until this one samples them.
+    pub is_taking_over: bool,
 }
 
 /// The numbers of samples whose functions are in no row.
@@ -114,6 +117,7 @@ impl Writer {
         Writer {
             left: Handover::load(session.directory()).unwrap_or_default(),
             leaves: Handover::default(),
+            is_taking_over: false,
             bridged: 0,
             session,
             began: clock.now(),
@@ -402,13 +406,19 @@ impl Writer {
         let Some(mut unsampled) = self.unsampled.take() else { return };
         let is_sampled = |process| sampler.as_ref().is_some_and(|sampler| sampler.has(process));
         self.ended.retain(|_, at| now.saturating_sub(*at) < ENDED_TIME.as_nanos() as u64);
-        let is_seen =
-            |process| self.is_recorded(process) || is_sampled(process) || self.ended.contains_key(&process);
+        // Processes of a killed collector are requested: to sample all of them at once would take too long.
+        let is_awaited = |process| self.awaits_bridges(now) && self.left.processes.contains_key(&process);
+        let is_seen = |process| {
+            self.is_recorded(process)
+                || is_sampled(process)
+                || is_awaited(process)
+                || self.ended.contains_key(&process)
+        };
         for action in unsampled.poll(is_seen) {
             let (process, ran) = match action {
                 Action::Write(process, ran) => (process, ran),
                 Action::Sample(process) => {
-                    let outcome = sampler.as_mut().map(|sampler| sampler.add_running(process));
+                    let outcome = sampler.as_mut().map(|sampler| self.add_running(process, sampler));
                     if let Some(Err(why)) = outcome {
                         unsampled.set_reason(process, &why.to_string());
                     }
@@ -452,19 +462,26 @@ impl Writer {
         let Some(sampler) = sampler else {
             return self.read_cpu_time_of(process);
         };
+        match self.add_running(process, sampler) {
+            // The process records its calls, and needs no samples.
+            Err(_) if is_recorded || !self.has_samples => self.read_cpu_time_of(process),
+            outcome => self.keep_failure(outcome),
+        }
+    }
+
+    /// Samples a process that is running, or records its switches if it records its own functions. Its CPU time from now on is
+    /// in these records. The CPU time that a killed collector has not written ends here, so that none is counted twice.
+    fn add_running(&mut self, process: u32, sampler: &mut Sampler) -> Result<(), StacksError> {
         let (now, counted) = (best_reading().monotonic_ns, cpu_of_process(process));
-        let outcome = match is_recorded {
+        let outcome = match self.is_recorded(process) {
             true => sampler.add_switches(process),
             false => sampler.add_running(process),
         };
-        match outcome {
-            // The process records its calls, and needs no samples.
-            Err(_) if is_recorded || !self.has_samples => self.read_cpu_time_of(process),
-            outcome => {
-                self.bridge(process, counted, now);
-                self.keep_failure(outcome);
-            }
+        // Otherwise the kernel's count is read instead, and the gap ends with the first reading.
+        if outcome.is_ok() || self.has_samples && !self.is_recorded(process) {
+            self.bridge(process, counted, now);
         }
+        outcome
     }
 
     /// Learns of a process that was running before this collector replaced a killed one. It may have started since the killed one
@@ -507,7 +524,7 @@ impl Writer {
     /// Whether the CPU time that processes used since a killed collector has written it is still to be written.
     fn awaits_bridges(&self, now: u64) -> bool {
         let is_early = now.saturating_sub(self.began) < HANDOVER_MAX.as_nanos() as u64;
-        is_early && !self.left.processes.is_empty()
+        (is_early || self.is_taking_over) && !self.left.processes.is_empty()
     }
 
     /// Writes the CPU time that processes have used since a killed collector has written it, if they have ended since then: it is
@@ -746,7 +763,10 @@ impl Writer {
                 && !sampler.has(**process)
         });
         let children: Vec<u32> = without_samples.map(|(process, _)| *process).collect();
-        children.into_iter().for_each(|process| self.keep_failure(sampler.add_running(process)));
+        for process in children {
+            let outcome = self.add_running(process, sampler);
+            self.keep_failure(outcome);
+        }
     }
 
     /// Writes the intervals without a sample that ended before this time. All samples from before this time are known.
@@ -880,8 +900,11 @@ impl LeftOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ampere_counters::{RunCpu, Settings};
     use ampere_ring::{Kind, Record, RingConsumer};
     use ampere_settings::StackPeriod;
+    use ampere_stacks::Options;
+    use std::sync::{Arc, Mutex};
 
     fn writer(directory: &std::path::Path) -> Writer {
         let session = Session::open_or_create_in(directory).unwrap();
@@ -930,6 +953,34 @@ mod tests {
         let used = records_of(&writer, ended)[5].word0;
         assert!((400_000_000..1_000_000_000).contains(&used), "{used} ns");
         assert!(!writer.processes.contains_key(&ended));
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_gap_ends_when_its_process_is_sampled_for_whatever_reason() {
+        let Ok(mut sampler) = Sampler::begin(&Options { cpu_times: true, ..Options::default() }) else {
+            println!("skipped: perf_event_open is not allowed here");
+            return;
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let (pid, mut run) = (child.id(), RunCpu::new(&Settings::default(), 1));
+        run.add(pid, start_time(pid).unwrap());
+        let run = Arc::new(Mutex::new(run));
+        let mut writer = writer(directory.path());
+        writer.unsampled = Some(UnsampledProcesses::of(run.clone(), None, None));
+        let processes = [(pid, left(0, 0))].into_iter().collect();
+        writer.left = Handover { until: writer.began - 1_000_000_000, processes };
+        let mut fetch = |is_taking_over| {
+            (writer.began, writer.is_taking_over) = (0, is_taking_over);
+            run.lock().unwrap().own_ns();
+            writer.fetch(Some(&mut sampler), false);
+            (sampler.has(pid), writer.left.processes.contains_key(&pid))
+        };
+        // Its request waits. Later the kernel's count shows a process that was never requested.
+        assert_eq!([true, true, true, false].map(&mut fetch), [(false, true); 4]);
+        assert_eq!(fetch(false), (true, false));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

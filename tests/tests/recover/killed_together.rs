@@ -85,6 +85,49 @@ fn every_event_that_was_published_is_in_the_trace_and_the_summary() {
     }
 }
 
+/// The collector has not written the last CPU times: only threads that were running used any.
+#[test]
+fn a_thread_that_waited_when_everything_was_killed_used_no_cpu_time() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let source = r#"
+        #include <pthread.h>
+        #include <semaphore.h>
+        static sem_t never;
+        void step(void) { for (volatile int i = 0; i < 20000; i++); }
+        void waits(void) { sem_wait(&never); }
+        void *thread(void *none) { for (int i = 0; i < 1000; i++) step(); waits(); return none; }
+        int main(void) {
+            pthread_t other;
+            pthread_create(&other, 0, thread, 0);
+            for (;;) step();
+        }
+    "#;
+    let program = program(&place, source);
+    let settings = place.path("all.toml");
+    std::fs::write(&settings, "[attribution]\nlocations = \"all\"\n").expect("written");
+    let mut command = place.ampere(["run", "-o", "out", "--config"]);
+    command.arg(&settings).arg("--").arg(&program).env("AMPERE_ESTIMATE_IDLE_WATTS", "0");
+    let running = start(with_estimate(&mut command));
+    // The records of functions are more than one batch, so they are read to the end after the CPU times.
+    until_events(&place, "out", 60_000);
+    running.signal(Signal::KILL);
+    processes_with(&place, "--supervise").into_iter().for_each(kill);
+    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
+    running.wait();
+    until_all_are_dead(&place);
+    let done = recover(&place, "out");
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = place.summary("out");
+    let regions = list(&summary["devices"][0]["views"][0], "regions");
+    let joules = |name: &str| -> f64 {
+        let rows = regions.iter().filter(|row| row["region"] == name);
+        rows.map(|row| number(row, "exclusive_joules")).sum()
+    };
+    assert!(joules("waits") < 0.1 * joules("step"), "{regions:#?}");
+    place.assert_clean();
+}
+
 /// `AMPERE_SHM` is a symbolic link, and the session is named by its real path.
 #[test]
 fn a_session_behind_a_link_is_finished_by_its_name() {

@@ -9,7 +9,7 @@ mod replaced;
 use ampere_tests::collector::{announced, events};
 use ampere_tests::counting_program::have_mpi;
 use ampere_tests::jobs::{Done, Place, Running, WAITS, built, files_below, kill, run, start, until};
-use ampere_tests::runs::{attribute, list, may_mount, number, relative};
+use ampere_tests::runs::{attribute, list, may_mount, may_sample, number, relative};
 use ampere_tests::skip_unless;
 use ampere_tests::stand_ins::with_rocm_smi;
 use rustix::process::Signal;
