@@ -65,11 +65,8 @@ fn incomplete(done: &Done, notes: usize) -> serde_json::Value {
 
 /// The notes that the recorded trace always has: its powers are not devices.
 const POWERS_LEFT_OUT: [&[&str]; 2] = [
-    &[
-        "left out because they are powers of devices whose energy is recorded, too: A2rocm_smi:::current_socket_power:device=0, \
-       A2rocm_smi:::current_socket_power:device=1, A2rocm_smi:::current_socket_power:device=2, \
-       A2rocm_smi:::current_socket_power:device=3",
-    ],
+    &["left out because they are powers of devices whose energy is recorded, too: \
+         A2rocm_smi:::current_socket_power:device=0-3"],
     &[
         "left out because they are powers next to energies",
         ": A2coretemp:::hwmon2:power1_input, A2coretemp:::hwmon3:power1_input, A2coretemp:::hwmon4:power1_input, \
