@@ -94,14 +94,7 @@ pub fn print(checks: &[Check], title: &str, screen: Option<Screen>, out: &mut dy
             Status::Problem => ("problem", 31),
         };
         let mark = format!("{word:<7}");
-        // Neighbours with the same advice have it once.
-        let is_next = |pair: &&[Check]| std::ptr::eq(&pair[1], check) && pair[0].group == check.group;
-        let before = checks.windows(2).find(is_next).and_then(|pair| pair[0].advice.as_ref());
-        let advice = match &check.advice {
-            None => String::new(),
-            advice if before == advice.as_ref() => " -> the same".to_owned(),
-            Some(advice) => format!(" -> {advice}"),
-        };
+        let advice = check.advice.as_ref().map_or_else(String::new, |advice| format!(" -> {advice}"));
         let text = format!("{}{advice}", check.found);
         let Some(screen) = screen else {
             writeln!(out, "  {mark}  {:<width$}  {text}", check.name)?;
@@ -152,23 +145,6 @@ mod tests {
              ampere run does not work here: 1 problem, 1 note\n"
         );
         assert!(!is_ok(&group.checks) && is_ok(&group.checks[..2]));
-    }
-
-    #[test]
-    fn the_same_advice_is_not_repeated() {
-        let mut group = Group::new("things");
-        for name in ["a", "b"] {
-            group.note(name, "missing", Some("load it".to_owned()));
-        }
-        group.note("c", "odd", Some("remove it".to_owned()));
-        let mut out = Vec::new();
-        print(&group.checks, "", None, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert!(
-            text.contains("a  missing -> load it\n") && text.contains("b  missing -> the same\n"),
-            "{text}"
-        );
-        assert!(text.contains("c  odd -> remove it\n"), "{text}");
     }
 
     #[test]

@@ -499,6 +499,17 @@ impl Process {
         true
     }
 
+    /// Returns the GPUs of the process among those known. The start time of a process that had ended when its log was made is
+    /// unknown.
+    pub fn gpus_among<'a>(
+        &self,
+        known: &'a BTreeMap<String, BTreeSet<String>>,
+    ) -> Option<&'a BTreeSet<String>> {
+        let pid = format!("{} ", self.info.pid);
+        let of_pid = || known.iter().rfind(|(process, _)| process.starts_with(&pid)).map(|(_, gpus)| gpus);
+        known.get(&self.pid_and_start()).or_else(|| of_pid().filter(|_| self.info.start_time == 0))
+    }
+
     /// Sets the GPUs on which the driver has had queues of the process, if they are known.
     pub fn set_gpus(&mut self, gpus: Option<&BTreeSet<String>>) {
         let entry = gpus.map(|gpus| {

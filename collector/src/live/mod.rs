@@ -343,7 +343,7 @@ impl LiveRun {
                 has_changed |= process.find_gpus(used, known);
             }
             if !known.is_empty() {
-                process.set_gpus(known.get(&process.pid_and_start()));
+                process.set_gpus(process.gpus_among(known));
             }
         }
         if has_changed {
