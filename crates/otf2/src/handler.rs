@@ -95,7 +95,7 @@ pub struct ReadReport {
     pub stopped: bool,
     /// The leaves that did not match the innermost region.
     pub nesting: Nesting,
-    /// The location of each region that is open at the end, unless it is a sample, which has no leave.
+    /// The location of each other region that is never left, unless it is a sample, which has no leave.
     pub unended: Vec<LocationRef>,
 }
 
@@ -108,7 +108,7 @@ pub struct Nesting {
     pub unmatched: u64,
     /// Calls that took no time, with the leave before the enter.
     pub reversed: u64,
-    /// Regions that ended because too many continued after a region around them was left.
+    /// Regions that the trace never leaves although it leaves a region around them.
     pub unended: u64,
 }
 

@@ -202,7 +202,7 @@ fn merge<H: EventHandler + ?Sized>(
             stream.nest.settle(handler)?;
             // The last context of a location with samples is not left.
             if stream.context.is_none() {
-                merged.unended.extend(std::iter::repeat_n(stream.location, stream.nest.depth()));
+                merged.unended.extend(std::iter::repeat_n(stream.location, stream.nest.end()));
             }
             handler.end(stream.location)?;
         }

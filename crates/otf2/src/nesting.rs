@@ -162,9 +162,12 @@ impl Nest {
         ControlFlow::Continue(())
     }
 
-    /// Returns the number of open regions.
-    pub fn depth(&self) -> usize {
-        self.open.len()
+    /// Returns the number of open regions, because there are no more events. Those in a region that was left are counted: when they
+    /// ended is unknown.
+    pub fn end(&mut self) -> usize {
+        let continued = self.open.iter().filter(|frame| frame.resumed).count();
+        self.found.unended += continued as u64;
+        self.open.len() - continued
     }
 }
 
@@ -203,6 +206,7 @@ mod tests {
             };
         }
         let _ = nest.settle(&mut seen);
+        nest.end();
         (seen.0.trim_end().to_owned(), nest.found)
     }
 
@@ -227,6 +231,9 @@ mod tests {
         let (events, of) = nested(&[(0, 1), (1, 2), (2, 3), (3, -2), (4, -1), (5, -3)]);
         let expected = "0+1 1+2 2+3 3-3 3-2 3+3x0 4-3 4-1 4+3x0 5-3";
         assert_eq!((events.as_str(), of), (expected, found(2, 0, 0, 0)));
+        let (_, of) = nested(&[(0, 1), (1, 2), (2, -1)]);
+        assert_eq!(of, found(1, 0, 0, 1), "it was never left");
+        assert_eq!(nested(&[(0, 1), (1, 2), (2, -2), (3, 4)]).1, found(0, 0, 0, 0), "it may not have ended");
     }
 
     /// Counts events and the deepest nesting.
