@@ -139,8 +139,8 @@ pub(crate) struct Threads {
 
 #[derive(Debug)]
 struct Unsampled {
-    /// When the thread that counts as the main thread was started.
-    main: u64,
+    /// The thread that counts as the main thread.
+    main: u32,
     /// The CPU time of the other threads that the last check found.
     others: f64,
     seconds: f64,
@@ -387,7 +387,7 @@ impl Process {
         if !self.threads.checks.count() {
             return;
         }
-        let Some((whole, main)) = self.whole_and_main_thread() else { return };
+        let Some((whole, _, main)) = self.whole_and_main_thread() else { return };
         let seconds = |ns: u64| ns as f64 * 1e-9;
         self.threads.seconds = Some(ThreadSeconds {
             main: seconds(main.cpu_ns),
@@ -432,28 +432,29 @@ impl Process {
         if !is_unsampled || !self.has_pid_here() || !self.threads.unsampled_checks.count() {
             return;
         }
-        if let Some((whole, main)) = self.whole_and_main_thread() {
+        if let Some((whole, thread, main)) = self.whole_and_main_thread() {
             let others = whole.cpu_ns.saturating_sub(main.cpu_ns) as f64 * 1e-9;
-            let begin = Unsampled { main: main.started, others, seconds: 0.0 };
+            let begin = Unsampled { main: thread, others, seconds: 0.0 };
             let unsampled = self.threads.unsampled.get_or_insert(begin);
             // If another thread has become the main thread, the others have the CPU time of the one before it.
-            if unsampled.main == main.started {
+            if unsampled.main == thread {
                 unsampled.seconds += (others - unsampled.others).max(0.0);
             }
-            (unsampled.main, unsampled.others) = (main.started, others);
+            (unsampled.main, unsampled.others) = (thread, others);
         }
     }
 
     /// Returns the figures of the whole process and of the thread that counts as its main thread while the process exists.
-    fn whole_and_main_thread(&self) -> Option<(Stat, Stat)> {
+    fn whole_and_main_thread(&self) -> Option<(Stat, u32, Stat)> {
         let pid = self.info.pid;
         let whole = Stat::of(pid).filter(|stat| stat.started == self.info.start_time)?;
         // It is the thread whose calls are on the first location. A later one continues that when the one before has ended.
         let later = self.later_threads.iter().filter(|(_, id)| id.0 == 0).map(|(thread, _)| *thread);
         let first = self.locations.iter().map(|location| &location.definition).filter(|of| of.id.0 == 0);
         let known = later.chain(first.map(|of| of.thread)).filter(|thread| *thread > 0);
-        let main = known.chain([pid]).find_map(|thread| Stat::of_thread(pid, thread))?;
-        Some((whole, main))
+        let (thread, main) =
+            known.chain([pid]).find_map(|thread| Some((thread, Stat::of_thread(pid, thread)?)))?;
+        Some((whole, thread, main))
     }
 
     /// Returns the CPU time of all threads except the main one while the process was not sampled.

@@ -504,7 +504,7 @@ fn units_are_known_if_they_are_unambiguous_and_named_otherwise() {
     for unit in ["VA", "kVA", "volt-amperes"] {
         let summary = of_node(&[("supply", unit, &|_| 100.0), ("package energy", "J", &package)]);
         assert_joules_are(&summary, 200.0);
-        assert_incomplete(&summary, "supply is left out");
+        assert_incomplete(&summary, "left out: supply");
         let note = format!("its unit, '{unit}', is not known");
         assert!(summary.run.notes.iter().any(|of| of.contains(&note)), "{:?}", summary.run.notes);
     }

@@ -37,7 +37,9 @@ fn verdict(comparison: &Comparison, group: usize) -> String {
             let (all, details) = energy(comparison, group);
             let parts = parts(comparison, group);
             let parts = (!parts.is_empty()).then(|| parts.join(", "));
-            let is_known = noise_of_unknown(comparison, group, "joules").is_none();
+            let joules = comparison.of_run("joules").map(|row| row.differences[group - 1].is_significant());
+            let is_known =
+                joules != Some(Some(false)) || noise_of_unknown(comparison, group, "joules").is_none();
             match details {
                 Some(details) if is_known => [Some(format!("{all}: {details}")), parts],
                 // What is known comes first.
