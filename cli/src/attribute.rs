@@ -116,9 +116,8 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
         eprint_warning(line);
     }
     let summary = attributed.summary;
-    let choice =
-        Choice { view: (view == Some(ViewKind::Kernels)).then(|| "kernels".to_owned()), ..Choice::default() };
-    if choice.is_of_absent_kernels(&summary) {
+    let view = (view == Some(ViewKind::Kernels)).then(|| "kernels".to_owned());
+    if (Choice { view, ..Choice::default() }).is_of_absent_kernels(&summary, arguments.format) {
         bail!("{NO_KERNELS}");
     }
     if let Some(directory) = &arguments.output {

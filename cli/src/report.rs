@@ -136,8 +136,7 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
             summary
         }
     };
-    let is_for_people = !matches!(arguments.format, Format::Json | Format::Csv | Format::Parquet);
-    if is_for_people && choice.is_of_absent_kernels(&summary) {
+    if choice.is_of_absent_kernels(&summary, arguments.format) {
         bail!("{NO_KERNELS}");
     }
     write_summary(&summary, arguments.format, output, arguments.rows)

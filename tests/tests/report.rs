@@ -120,6 +120,8 @@ fn each_format_of_a_running_and_of_an_ended_run() {
     let attributed = run(place.ampere(kernels).current_dir(place.path("")));
     assert_eq!((attributed.code, attributed.stdout.as_str()), (1, ""), "{attributed:#?}");
     attributed.said_once(&["this run has no GPU kernels"]);
+    let json = [&kernels[..], &["--json"]].concat();
+    assert_eq!(run(place.ampere(json).current_dir(place.path(""))).code, 0);
 }
 
 /// Runs the lines of code on the book's page about reports.

@@ -69,12 +69,12 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
 }
 
 /// Reads the summary of a run. The error is one line that says what to do.
-fn summary_in(output: &Path) -> Result<Summary, String> {
+fn summary_in(output: &Path) -> anyhow::Result<Summary> {
     let path = output.join("summary.json");
     let text = ampere_owned::read(&path, BYTES_MAX).map_err(|why| why.to_string());
     let summary = text.and_then(|text| Summary::of_json(&text).map_err(|why| why.to_string()));
     summary.map_err(|why| {
-        format!(
+        anyhow::anyhow!(
             "cannot read {}: {why}; if there is a trace, ampere attribute {} computes the figures from it",
             path.display(),
             output.display()
@@ -134,7 +134,7 @@ mod tests {
     fn a_summary_that_cannot_be_read_is_reported_in_one_line() {
         let place = tempfile::tempdir().unwrap();
         let shown = place.path().display();
-        let why = || summary_in(place.path()).unwrap_err();
+        let why = || summary_in(place.path()).unwrap_err().to_string();
         let begin = format!("cannot read {shown}/summary.json: ");
         let end = format!("; if there is a trace, ampere attribute {shown} computes the figures from it");
         assert!(why().starts_with(&begin) && why().ends_with(&end), "{}", why());

@@ -163,9 +163,11 @@ pub const NO_KERNELS: &str = "this run has no GPU kernels";
 
 impl Choice {
     /// Whether kernels were chosen, but none ran. This is not an error for formats that are tables for programs.
-    pub fn is_of_absent_kernels(&self, summary: &Summary) -> bool {
+    pub fn is_of_absent_kernels(&self, summary: &Summary, format: Format) -> bool {
+        let is_for_people = !matches!(format, Format::Json | Format::Csv | Format::Parquet);
         let mut views = summary.devices.iter().flat_map(|device| &device.views);
-        self.view.as_deref() == Some("kernels")
+        is_for_people
+            && self.view.as_deref() == Some("kernels")
             && !views.any(|view| view.view == "kernels" && !view.regions.is_empty())
     }
 
