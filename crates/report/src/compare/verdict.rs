@@ -1,8 +1,9 @@
 //! The comparison in one sentence: whether the energy differs, and which parts of it differ most.
 
 use super::figures::{By, DYNAMIC_MPI};
-use super::statistics::Difference;
-use super::{Comparison, Row, shown};
+use super::statistics::{Difference, ratio};
+use super::text::range_head;
+use super::{Comparison, Row, range, shown};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::printable;
 
@@ -37,11 +38,12 @@ fn verdict(comparison: &Comparison, group: usize) -> String {
             let (all, details) = energy(comparison, group);
             let parts = parts(comparison, group);
             let parts = (!parts.is_empty()).then(|| parts.join(", "));
-            let joules = comparison.of_run("joules").map(|row| row.differences[group - 1].is_significant());
-            let is_known =
-                joules != Some(Some(false)) || noise_of_unknown(comparison, group, "joules").is_none();
+            let is_unknown = comparison
+                .of_run("joules")
+                .is_some_and(|row| row.differences[group - 1].is_significant() == Some(false))
+                && noise_unless_same(comparison, group, "joules").is_some();
             match details {
-                Some(details) if is_known => [Some(format!("{all}: {details}")), parts],
+                Some(details) if !is_unknown => [Some(format!("{all}: {details}")), parts],
                 // What is known comes first.
                 Some(details) => {
                     let known = std::iter::once(details).chain(parts).collect::<Vec<_>>().join("; ");
@@ -63,8 +65,8 @@ fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
     for (figure, name) in KINDS {
         match change_of(comparison, group, figure) {
             Some(Some(change)) => differ.push(format!("{name} {change}")),
-            Some(None) => match noise_of_unknown(comparison, group, figure) {
-                Some(noise) => unknown.push(format!("{name} not known (noise ± {noise:.0} %)")),
+            Some(None) => match noise_unless_same(comparison, group, figure) {
+                Some(range) => unknown.push(format!("{name} not known ({range})")),
                 None => same.push(name),
             },
             None => {}
@@ -75,7 +77,7 @@ fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
         differ.push(format!("{} the same", listed(&same)));
     }
     // Parts that are not known are named only if the energy is the same. Otherwise the tables have their noise.
-    if noise_of_unknown(comparison, group, "joules").is_none() {
+    if noise_unless_same(comparison, group, "joules").is_none() {
         differ.extend(unknown);
     }
     (all_joules(comparison, group), (!differ.is_empty()).then(|| differ.join(", ")))
@@ -98,13 +100,16 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Returns the noise of a figure of the run in percent, if its interval does not show that the runs are the same.
-fn noise_of_unknown(comparison: &Comparison, group: usize, figure: &str) -> Option<f64> {
+/// Returns the interval of the change of a figure of the run, if it does not show that the runs are the same.
+fn noise_unless_same(comparison: &Comparison, group: usize, figure: &str) -> Option<String> {
     let row = comparison.of_run(figure)?;
     let difference = &row.differences[group - 1];
-    let ((low, high), mean) = (difference.interval?, row.groups[0].mean);
-    let is_same = difference.is_within_noise() == Some(true) && high.max(-low) <= NOISE_MAX * mean;
-    (!is_same).then_some(100.0 * (high - low) / 2.0 / mean)
+    let is_narrow = match ratio(&row.groups[0], &row.groups[group]) {
+        Some((low, high)) => low >= 1.0 - NOISE_MAX && high <= 1.0 + NOISE_MAX,
+        None => difference.interval? == (0.0, 0.0),
+    };
+    let is_same = difference.is_within_noise() == Some(true) && is_narrow;
+    (!is_same).then(|| format!("{} {}", range_head(), range(row, group)))
 }
 
 fn all_joules(comparison: &Comparison, group: usize) -> String {
@@ -117,11 +122,9 @@ fn all_joules(comparison: &Comparison, group: usize) -> String {
     };
     let difference = &row.differences[group - 1];
     match difference.is_significant() {
-        Some(false) => match noise_of_unknown(comparison, group, "joules") {
-            Some(noise) => {
-                format!(
-                    "whether the {energy} differs is not known (noise ± {noise:.0} %; more runs reduce it)"
-                )
+        Some(false) => match noise_unless_same(comparison, group, "joules") {
+            Some(range) => {
+                format!("whether the {energy} differs is not known ({range}; more runs narrow it)")
             }
             None => format!("same {energy} (within noise)"),
         },
