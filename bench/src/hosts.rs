@@ -42,7 +42,7 @@ struct Way {
     name: &'static str,
     program: PathBuf,
     variables: Vec<(&'static str, String)>,
-    /// The argument of `ampere run --host`, if the program is run under ampere.
+    /// The argument of `ampere run --recorder`, if the program is run under ampere.
     ampere: Option<&'static str>,
 }
 
@@ -150,7 +150,7 @@ fn run(way: &Way, words: &[&str], directory: &Path) -> anyhow::Result<(child::Ra
         None => Command::new(words[0]),
         Some(host) => {
             let mut command = Command::new(child::sibling("ampere"));
-            command.args(["run", "--host", host, "--listen", "127.0.0.1:0", "-o"]);
+            command.args(["run", "--recorder", host, "--listen", "127.0.0.1:0", "-o"]);
             command.arg(place.path().join("out")).arg("--").arg(words[0]);
             command
         }

@@ -46,7 +46,7 @@ pub struct CompareArguments {
     fail_above: Option<Percent>,
     /// The figure that --fail-above checks; may be given several times: joules, dynamic, seconds, or the name of a unit of work,
     /// whose joules per unit are compared [default: joules]
-    #[arg(long, value_name = "joules|dynamic|seconds|WORK", requires = "fail_above")]
+    #[arg(long, value_name = "joules|dynamic|seconds|WORK")]
     metric: Vec<String>,
     /// Check the figure of this function or kernel, instead of that of the run
     #[arg(long, value_name = "NAME", requires = "fail_above")]
@@ -72,6 +72,10 @@ pub fn with_marked_groups(words: impl Iterator<Item = OsString>) -> Vec<OsString
 
 pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
     let format = if arguments.json { Form::Json } else { arguments.format };
+    if !arguments.metric.is_empty() && arguments.fail_above.is_none() {
+        let message = "--metric needs --fail-above <PERCENT%>: it names the figure that is checked, joules, dynamic, seconds or a unit of work";
+        crate::usage::wrong("compare", ErrorKind::MissingRequiredArgument, message);
+    }
     let groups = load(groups_of(&arguments.directories))?;
     if format == Form::Junit && arguments.fail_above.is_none() {
         let message = "-f junit needs --fail-above: it has a test case for each figure that is checked";

@@ -104,6 +104,15 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     }
     let named = given(&arguments.directory).map_or_else(last_run, |directory| Ok(directory.to_owned()))?;
     let named = output_of(&named);
+    if let [first, .., last] = &*repeats(&named) {
+        bail!(
+            "{0} is a series of {1} runs: {2} ... {3}; ampere compare {0} OTHER compares its mean with that of other runs",
+            named.display(),
+            repeats(&named).len(),
+            first.display(),
+            last.display()
+        );
+    }
     let trace = foreign_trace(&named);
     let config = || Config::load(given(&arguments.config));
     if arguments.format.is_of_events() {

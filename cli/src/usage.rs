@@ -2,6 +2,7 @@
 
 use ampere_model::text::printable_lines;
 use ampere_report::Format;
+use ampere_settings::is_misspelt;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, ValueEnum};
 use std::num::{IntErrorKind, ParseIntError};
@@ -123,6 +124,7 @@ fn improved(mut why: clap::Error) -> clap::Error {
         return clap::Error::raw(ErrorKind::ValueValidation, words);
     }
     remove_misleading_tips(&mut why);
+    replace_tip_for_option(&mut why);
     let is_format = |word: &str| Format::from_str(word, false).is_ok();
     if let Some(ContextValue::String(word)) = why.get(ContextKind::InvalidSubcommand)
         && is_format(word)
@@ -155,6 +157,45 @@ fn remove_misleading_tips(why: &mut clap::Error) {
     }
 }
 
+/// Words that people try as options: the option that they mean, and what it does.
+const MEANT: &[(&[&str], &str, &str)] = &[
+    (
+        &["interval", "freq", "frequency", "rate", "period"],
+        "sample-period",
+        "--sample sets how often call paths are sampled, --sample-period how often counters are read",
+    ),
+    (&["port", "bind", "address"], "listen", "--listen sets the address and the port: 127.0.0.1:9977"),
+    (&["live", "no-live", "silent"], "quiet", "-q leaves out the live table and the results"),
+];
+
+/// Answers an unknown option with the one that is meant. clap suggests names that share some letters, but are other words.
+fn replace_tip_for_option(why: &mut clap::Error) {
+    let similar = why.remove(ContextKind::SuggestedArg);
+    let Some(ContextValue::String(given)) = why.get(ContextKind::InvalidArg).cloned() else { return };
+    if let Some(ContextValue::String(one)) = similar
+        && is_misspelt(&given, &one, given.len())
+    {
+        why.insert(ContextKind::SuggestedArg, ContextValue::String(one));
+        return;
+    }
+    let word = given.trim_start_matches('-');
+    let usage = why.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    let all = crate::Arguments::command();
+    let command = usage.split_whitespace().skip_while(|word| *word != "ampere").nth(1);
+    let command = command.and_then(|name| all.find_subcommand(name));
+    let has = |option: &str| {
+        command.is_some_and(|of| of.get_arguments().any(|known| known.get_long() == Some(option)))
+    };
+    let meant = MEANT.iter().find(|(words, option, _)| words.contains(&word) && has(option));
+    let tip = match meant {
+        Some((_, _, words)) => (*words).to_owned(),
+        None if Format::from_str(word, false).is_err() => return,
+        None if has("format") => format!("did you mean -f {word}?"),
+        None => format!("did you mean ampere report -f {word}?"),
+    };
+    why.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,5 +214,29 @@ mod tests {
         assert!(text.contains("did you mean ampere report -f timeline?"), "{text}");
         let text = said(&["nothing"]);
         assert!(!text.contains("did you mean"), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_option_is_answered_with_the_one_that_is_meant_or_without_a_tip() {
+        let tip = |words: &[&str]| {
+            let matches = command().try_get_matches_from(std::iter::once(&"ampere").chain(words));
+            let text = improved(matches.expect_err("wrong usage")).render().to_string();
+            text.lines().find_map(|line| Some(line.trim().strip_prefix("tip: ")?.to_owned()))
+        };
+        for (words, wanted) in [
+            (&["run", "--interval", "5", "--", "x"][..], Some("--sample-period")),
+            (&["run", "--freq=99", "x"], Some("--sample-period")),
+            (&["run", "--port", "80", "x"], Some("--listen")),
+            (&["run", "--live=no", "x"], Some("-q ")),
+            (&["run", "--quite", "x"], Some("--quiet")),
+            (&["run", "--csv", "x"], Some("ampere report -f csv")),
+            (&["report", "--csv"], Some("mean -f csv")),
+            (&["run", "--verbose", "x"], None),
+            (&["top", "--interval", "5"], None),
+        ] {
+            let tip = tip(words);
+            assert_eq!(tip.is_some(), wanted.is_some(), "{words:?}: {tip:?}");
+            assert!(tip.is_none_or(|tip| tip.contains(wanted.unwrap_or_default())), "{words:?}");
+        }
     }
 }

@@ -42,6 +42,9 @@ fn a_series_has_a_directory_for_each_run_and_is_a_group() {
     assert!(ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
     let compared = run(place.ampere(["compare", "series", "--", "series/1"]).current_dir(place.path("")));
     assert!(compared.stderr.contains("series/1 was named twice"), "the series is its runs: {compared:#?}");
+    let reported = run(place.ampere(["report", "series"]).current_dir(place.path("")));
+    let words = "ampere: series is a series of 3 runs: series/1 ... series/3; ampere compare series OTHER compares its mean";
+    assert!(reported.code == 1 && reported.stderr.starts_with(words), "{reported:#?}");
     // A second series does not become a part of the first one.
     let again = series(&place, &options, "true");
     again.said_once(&["series holds the results of other runs: name another directory"]);

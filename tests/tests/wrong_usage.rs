@@ -55,7 +55,7 @@ fn a_host_that_cannot_measure_the_program_is_named() {
     let mut command = place.ampere(["run", "--host", "scorep", "-o", "out", "--"]);
     let done = run(command.arg(&program));
     done.as_without(&run(&mut place.command(&program)));
-    done.said_once(&["nothing was recorded or sampled", "built with Score-P", "without --host scorep"]);
+    done.said_once(&["nothing was recorded or sampled", "built with Score-P", "without --recorder scorep"]);
     assert_eq!(place.summary("out")["quality"]["events"], 0);
     place.assert_clean();
 }
@@ -202,7 +202,10 @@ fn a_sampled_program_without_the_score_p_that_was_asked_for_is_incomplete() {
         assert!(done.stderr.contains("ampere: neither ranks nor calls were recorded"), "{done:#?}");
         let of = place.summary(output)["run"].clone();
         assert_eq!(of["complete"], false, "{of}");
-        assert!(of["notes"].to_string().contains("--host scorep: no process was built with Score-P"), "{of}");
+        assert!(
+            of["notes"].to_string().contains("--recorder scorep: no process was built with Score-P"),
+            "{of}"
+        );
     }
     place.assert_clean();
 }

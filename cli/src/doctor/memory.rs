@@ -183,7 +183,14 @@ fn left_behind(group: &mut Group, base: &Path) {
         let rest = &left[NAMED_MAX..];
         let size = rest.iter().map(|session| session.bytes).sum();
         let found = format!("{} more, {}", plural(rest.len() as u64, "session"), bytes(size));
-        group.note("more", found, Some(format!("look into {}", base.display())));
+        group.note(
+            "more",
+            found,
+            Some(format!(
+                "ampere recover makes a trace and a summary of each s-* in {}; or rm -r it",
+                base.display()
+            )),
+        );
     }
     if in_use == 0 && left.is_empty() {
         group.ok("sessions", format!("no old sessions in {}", base.display()));

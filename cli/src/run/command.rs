@@ -1,6 +1,6 @@
 //! The measured command: its environment, start and end.
 
-use super::{Host, RunArguments};
+use super::{Recorder, RunArguments};
 use crate::installation::{self, CannotRun, Installation, Runtime};
 use crate::run::signals::{Listener, Witness};
 use crate::terminal::live_table::LiveTable;
@@ -47,10 +47,10 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
     // Under Score-P, this library records no regions, but counts units of work.
     command.env(ENV_INTERFACE, &installation.host);
     command.env("LD_LIBRARY_PATH", prepend(&installation.library_directory, "LD_LIBRARY_PATH", ':'));
-    if arguments.host != Host::Embedded {
+    if arguments.recorder != Recorder::Embedded {
         for_score_p(&mut command);
     }
-    if arguments.host != Host::Scorep && installation.is_preloadable() {
+    if arguments.recorder != Recorder::Scorep && installation.is_preloadable() {
         // The embedded host does nothing if it finds Score-P in the process.
         command.env("LD_PRELOAD", prepend(&installation.preloaded, "LD_PRELOAD", ':'));
         // A tool that already records NVTX ranges is left in place.

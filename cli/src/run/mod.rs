@@ -62,8 +62,8 @@ pub struct RunArguments {
     #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
     listen: Option<Address>,
     /// The recorder of events: Score-P in the program, or ampere's own host, preloaded into it
-    #[arg(long, visible_alias = "recorder", value_enum, default_value = "auto")]
-    host: Host,
+    #[arg(long, alias = "host", value_enum, default_value = "auto")]
+    recorder: Recorder,
     /// Which sources of energy counters are opened, such as rapl,nvml [default: all that have a device, else the estimate]
     #[arg(long, value_name = "NAMES", value_parser = value_of(COUNTERS))]
     counters: Option<String>,
@@ -123,25 +123,25 @@ enum Switch {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Host {
+enum Recorder {
     /// Score-P if the program was built with it, else the embedded host
     Auto,
     Scorep,
     Embedded,
 }
 
-impl Host {
+impl Recorder {
     /// Returns the reason why a command may have no events.
     fn why_nothing(self) -> &'static str {
         match self {
-            Host::Auto => {
+            Recorder::Auto => {
                 "no process of the command that can see this run called MPI, or a function compiled with \
                  -finstrument-functions or by Score-P, and none used enough CPU time to be sampled"
             }
-            Host::Scorep => {
-                "no process of the command that can see this run was built with Score-P; without --host scorep, MPI functions are still measured"
+            Recorder::Scorep => {
+                "no process of the command that can see this run was built with Score-P; without --recorder scorep, MPI functions are still measured"
             }
-            Host::Embedded => {
+            Recorder::Embedded => {
                 "no process of the command that can see this run called MPI, or a function compiled with \
                  -finstrument-functions, and none used enough CPU time to be sampled"
             }
@@ -171,7 +171,7 @@ impl RunArguments {
             (COUNTERS, self.counters.clone()),
             (PERIOD, self.sample_period.clone()),
             (TRACE, trace),
-            (ENV_RECORDER, (self.host == Host::Scorep).then(|| "scorep".to_owned())),
+            (ENV_RECORDER, (self.recorder == Recorder::Scorep).then(|| "scorep".to_owned())),
         ];
         self.variables =
             options.into_iter().filter_map(|(variable, value)| Some((variable, value?))).collect();
@@ -290,9 +290,12 @@ fn measure(
     }
     signals::stop_waiting_when_asked(&output, status);
     let results = collector.finish();
-    let host = arguments.host;
-    let expected =
-        Expected { why_nothing: host.why_nothing(), score_p: host == Host::Scorep, quiet: arguments.quiet };
+    let recorder = arguments.recorder;
+    let expected = Expected {
+        why_nothing: recorder.why_nothing(),
+        score_p: recorder == Recorder::Scorep,
+        quiet: arguments.quiet,
+    };
     let is_measured = report(&session, &output, results, &expected);
     let notes = end.get().into_iter().flat_map(|end| &end.notes);
     notes.for_each(|note| say!("ampere: {}", printable(note)));
@@ -302,7 +305,7 @@ fn measure(
 
 /// Prints a line if the library that opens the host cannot be preloaded.
 fn note_not_preloadable(arguments: &RunArguments, installation: &Installation) {
-    if arguments.host != Host::Scorep && !installation.is_preloadable() {
+    if arguments.recorder != Recorder::Scorep && !installation.is_preloadable() {
         say!(
             "ampere: {} cannot be preloaded, because its path contains a blank or a colon: only programs built with Score-P are measured; \
              install ampere elsewhere",

@@ -111,6 +111,14 @@ impl Asked {
         Some(lines.lines().map(str::to_owned).collect())
     }
 
+    /// Returns the directory or address of what is asked.
+    pub fn name(&self) -> String {
+        match self {
+            Asked::Directory(directory) => directory.display().to_string(),
+            Asked::Address(url) => url.clone(),
+        }
+    }
+
     /// Returns the message that no collector answers any more.
     pub fn end(&self) -> String {
         match (self, self.results()) {

@@ -52,6 +52,7 @@ fn snapshot(asked: &Asked, token: Option<&Token>) -> anyhow::Result<Snapshot> {
 }
 
 fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::Result<ExitCode> {
+    say!("ampere: following {}", printable(&format!("{}: {}", asked.name(), shown.command)));
     let mut silent = 0;
     loop {
         let job = asked.get(NODES, token, ANSWER_LIMIT, |job: &Job| &job.run).ok();

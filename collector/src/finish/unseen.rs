@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The note if Score-P was to record the run and no process was built with it.
-pub const NO_SCORE_P: &str = "--host scorep: no process was built with Score-P, so neither ranks nor calls were recorded, only samples";
+pub const NO_SCORE_P: &str = "--recorder scorep: no process was built with Score-P, so neither ranks nor calls were recorded, only samples";
 
 /// A note names at most this number of programs.
 const NAMES_MAX: usize = 4;

@@ -43,6 +43,6 @@ pub use config::{
 pub use custom::{CustomSource, CustomUnit, Origin};
 pub use device::{DeviceSetting, Ranks};
 pub use error::{ConfigError, WrongValue};
-pub use names::{listed, plain, suggested, suggested_first};
+pub use names::{is_misspelt, listed, plain, suggested, suggested_first};
 pub use table::{ENV_RECORDER, IfWrong, PREFIX, SETTINGS, Setting, setting};
 pub use value::{Cpus, GaugePeriod, Locations, StackPeriod, parse_duration};

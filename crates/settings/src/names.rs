@@ -13,7 +13,7 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
 
 /// Whether the number of letters in which two names differ is at most a third of `letters`. Names that differ more are different
 /// words.
-pub(crate) fn is_misspelt(name: &str, meant: &str, letters: usize) -> bool {
+pub fn is_misspelt(name: &str, meant: &str, letters: usize) -> bool {
     levenshtein(name, meant) * 3 <= letters
 }
 

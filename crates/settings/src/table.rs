@@ -78,7 +78,7 @@ const fn elsewhere(variable: &'static str, form: Form) -> Setting {
     Setting { keeper: Keeper::Elsewhere(form), if_wrong: IfWrong::LeftOut, ..variable_only(variable) }
 }
 
-/// The variable that names the host that must record the run's calls, with the values of the option `--host` of `ampere run`.
+/// The variable that names what must record the run's calls, with the values of the option `--recorder` of `ampere run`.
 pub const ENV_RECORDER: &str = "AMPERE_RECORDER";
 
 /// All settings, except the keys of a `[[device]]`.
@@ -393,7 +393,7 @@ pub const SETTINGS: &[Setting] = &[
         about: "The boot id of the node on which the session is.",
         ..variable_only("AMPERE_SESSION_BOOT")
     },
-    Setting { about: "The host that must record the run's calls.", ..variable_only(ENV_RECORDER) },
+    Setting { about: "What must record the run's calls, like `--recorder`.", ..variable_only(ENV_RECORDER) },
     Setting {
         about: "The directory of `proc`, `sys` and `dev`, for tests.",
         if_wrong: IfWrong::RefusedByRun,

@@ -80,7 +80,7 @@ fn functions_of_python_have_joules() {
     let python = with_bindings(&place);
     skip_unless!(python.is_some(), "Score-P's Python bindings are not available");
     let script = place.write("work.py", PYTHON);
-    let mut command = place.ampere(["run", "--host", "scorep", "-o", "out", "--"]);
+    let mut command = place.ampere(["run", "--recorder", "scorep", "-o", "out", "--"]);
     command.arg(python.expect("it exists")).args(["-m", "scorep"]).arg(script);
     command.env("SCOREP_ENABLE_PROFILING", "false").env("SCOREP_EXPERIMENT_DIRECTORY", place.path("scorep"));
     succeed(&mut command);
