@@ -11,6 +11,7 @@ use ampere_figures::summary::least_trusted;
 use ampere_model::digits::{self, energy};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_python;
+use ampere_model::sum;
 use ampere_model::text::printable;
 use ampere_report::page::{Page, PowerSeries};
 use std::borrow::Cow;
@@ -120,7 +121,7 @@ impl Figures {
     pub fn idle_joules(&self) -> f64 {
         let of =
             |device: &DeviceFigures| device.division.idle_joules_ranks - device.division.other_jobs_joules;
-        self.idle_of_page.unwrap_or_else(|| self.snapshot.topmost().map(of).sum()) + 0.0
+        self.idle_of_page.unwrap_or_else(|| sum(self.snapshot.topmost().map(of)))
     }
 
     /// Returns the ranks whose call paths can be requested, in the collector's order.

@@ -4,7 +4,7 @@ use crate::ingest::ring_reader::RingReader;
 use ampere_attribution::LocationIndex;
 use ampere_figures::losses::RecordLosses;
 use ampere_model::{Location, Timestamp};
-use ampere_ring::cpu_time::CpuSource;
+use ampere_ring::cpu_time::CpuOfRing;
 use ampere_ring::{Record, RingConsumer};
 use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{CpuTimeOf, SampledFrames};
@@ -40,7 +40,7 @@ pub(crate) struct LiveLocation {
     /// The location whose CPU time the records contain, if they are CPU times; `None` until it is known.
     pub cpu_time_of: Option<CpuTimeOf>,
     /// The CPU time in the last record.
-    pub cpu_time: CpuSource,
+    pub cpu_time: CpuOfRing,
 }
 
 /// What an earlier collector, which has died, has recorded about a location.
@@ -120,7 +120,7 @@ impl LiveLocation {
             is_named: false,
             samples: SampledFrames::None,
             cpu_time_of: None,
-            cpu_time: CpuSource::default(),
+            cpu_time: CpuOfRing::default(),
         };
         Opened { location: Some(location), is_read_in_part }
     }

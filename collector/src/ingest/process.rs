@@ -267,7 +267,7 @@ impl Process {
     /// Maps a handle of the process to a region of the run.
     pub fn add_region(&mut self, handle: u32, region: RegionRef, all: &Regions) {
         self.regions.trace.insert(handle, region);
-        self.regions.figures.insert(handle, all.of_name(region));
+        self.regions.figures.insert(handle, all.first_of_same_name(region));
     }
 
     /// Counts a handle that was used without a definition. Returns whether it may still be accepted as a region.

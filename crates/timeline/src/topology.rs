@@ -319,7 +319,8 @@ impl Node<'_> {
         listed.next().filter(|_| listed.next().is_none())
     }
 
-    /// Returns why a stream draws from a counter, or that it does not, if both have a PCI address or a UUID.
+    /// Returns why a stream draws from a counter by PCI address or UUID: `None` if they do not both have one, `Some(None)` if the
+    /// stream does not draw from the counter.
     fn reason_by_address(&self, counter: &CountedPart, accelerator: &Accelerator) -> Option<Option<String>> {
         if let (Some(on), Some(own)) = (&accelerator.pci, &counter.evidence.pci) {
             return Some(self.reason_by_pci(counter, on, own, &accelerator.model));

@@ -225,7 +225,8 @@ pub fn samples_properties(on: Option<LocationRef>) -> Vec<Property> {
     vec![property(SAMPLES_ON, &on.map_or_else(String::new, |on| on.0.to_string()))]
 }
 
-/// Whether a location's frames are samples, and the location with the recorded calls of the same thread.
+/// Returns the location with the recorded calls of the thread whose samples a location has: `None` if its frames are not samples,
+/// `Some(None)` if no calls of the thread are recorded.
 pub fn samples(definitions: &Definitions, location: LocationRef) -> Option<Option<LocationRef>> {
     let on = text(&definitions.locations.get(location)?.properties, SAMPLES_ON)?;
     Some(on.parse().ok().map(LocationRef))

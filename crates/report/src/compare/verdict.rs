@@ -37,11 +37,12 @@ fn verdict(comparison: &Comparison, group: usize) -> String {
             let (all, details) = energy(comparison, group);
             let parts = parts(comparison, group);
             let parts = (!parts.is_empty()).then(|| parts.join(", "));
-            let joules = comparison.of_run("joules").map(|row| row.differences[group - 1].is_significant());
-            let is_known =
-                joules != Some(Some(false)) || noise_of_unknown(comparison, group, "joules").is_none();
+            let is_unknown = comparison
+                .of_run("joules")
+                .is_some_and(|row| row.differences[group - 1].is_significant() == Some(false))
+                && noise_unless_same(comparison, group, "joules").is_some();
             match details {
-                Some(details) if is_known => [Some(format!("{all}: {details}")), parts],
+                Some(details) if !is_unknown => [Some(format!("{all}: {details}")), parts],
                 // What is known comes first.
                 Some(details) => {
                     let known = std::iter::once(details).chain(parts).collect::<Vec<_>>().join("; ");
@@ -63,7 +64,7 @@ fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
     for (figure, name) in KINDS {
         match change_of(comparison, group, figure) {
             Some(Some(change)) => differ.push(format!("{name} {change}")),
-            Some(None) => match noise_of_unknown(comparison, group, figure) {
+            Some(None) => match noise_unless_same(comparison, group, figure) {
                 Some(noise) => unknown.push(format!("{name} not known (noise ± {noise:.0} %)")),
                 None => same.push(name),
             },
@@ -75,7 +76,7 @@ fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
         differ.push(format!("{} the same", listed(&same)));
     }
     // Parts that are not known are named only if the energy is the same. Otherwise the tables have their noise.
-    if noise_of_unknown(comparison, group, "joules").is_none() {
+    if noise_unless_same(comparison, group, "joules").is_none() {
         differ.extend(unknown);
     }
     (all_joules(comparison, group), (!differ.is_empty()).then(|| differ.join(", ")))
@@ -99,7 +100,7 @@ fn listed(names: &[&str]) -> String {
 }
 
 /// Returns the noise of a figure of the run in percent, if its interval does not show that the runs are the same.
-fn noise_of_unknown(comparison: &Comparison, group: usize, figure: &str) -> Option<f64> {
+fn noise_unless_same(comparison: &Comparison, group: usize, figure: &str) -> Option<f64> {
     let row = comparison.of_run(figure)?;
     let difference = &row.differences[group - 1];
     let ((low, high), mean) = (difference.interval?, row.groups[0].mean);
@@ -117,7 +118,7 @@ fn all_joules(comparison: &Comparison, group: usize) -> String {
     };
     let difference = &row.differences[group - 1];
     match difference.is_significant() {
-        Some(false) => match noise_of_unknown(comparison, group, "joules") {
+        Some(false) => match noise_unless_same(comparison, group, "joules") {
             Some(noise) => {
                 format!(
                     "whether the {energy} differs is not known (noise ± {noise:.0} %; more runs reduce it)"

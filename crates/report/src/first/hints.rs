@@ -267,7 +267,7 @@ fn missing_cpus(facts: &Facts) -> Option<String> {
 
 /// Returns the hint about a rank that used more than the others, apart from its time in MPI.
 fn imbalance(facts: &Facts) -> Option<String> {
-    let views = facts.views(&facts.hosts, "ranks");
+    let views = facts.views(&facts.host_devices, "ranks");
     let whole = over_ranks::outside_mpi(facts.summary, &views)?;
     let more = whole.most / whole.mean() - 1.0;
     let has_ended = facts.summary.run.bad_status().is_none();
@@ -321,7 +321,7 @@ fn mpi_share(facts: &Facts) -> Option<String> {
 /// tables show it far down. A sampled function is not named: the time that a thread waits has the function of its last sample,
 /// which need not be the one that waits.
 fn waiting(facts: &Facts) -> Option<String> {
-    let all = facts.all_of_hosts();
+    let all = facts.all_of_host_devices();
     let waits = |row: &&Row| {
         let is_large = row.all_joules >= WAITING_PART_MIN * all;
         is_large
@@ -369,7 +369,7 @@ fn python(facts: &Facts) -> Option<String> {
 
 /// Returns the hint that energy was estimated with watts that were not set for this node.
 fn default_watts(facts: &Facts) -> Option<String> {
-    let device = facts.hosts.iter().find(|device| device.energy == "estimated")?;
+    let device = facts.host_devices.iter().find(|device| device.energy == "estimated")?;
     (!are_watts_set(device)).then(|| {
         "set this node's watts: [estimate] idle_watts and watts_per_core in a file, and --config FILE"
             .to_owned()

@@ -20,6 +20,7 @@ use crate::{baseline, other_jobs, waits};
 use ampere_figures::shares;
 use ampere_figures::summary::{Baseline, Device, Run, Summary, topmost, view};
 use ampere_model::digits::{self, energy, percent, significant, watt_hours};
+use ampere_model::sum;
 use ampere_model::text::{first_words, printable, short, wrapped};
 use facts::Facts;
 pub use facts::WAITING_PART_MIN;
@@ -248,7 +249,7 @@ fn work(facts: &Facts, screen: Screen) -> Vec<Line> {
 }
 
 fn all_joules(summary: &Summary) -> f64 {
-    topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0
+    sum(topmost(summary).map(|device| device.total_joules))
 }
 
 /// Returns the joules of the time in which no process ran, if they are many and in no row. Without dynamic joules, and for GPUs,
@@ -322,7 +323,7 @@ fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
     let (hidden, unused): (Vec<&Device>, Vec<&Device>) = unused.iter().partition(|device| device.hidden);
     let sum = |devices: &[&Device]| devices.iter().map(|device| facts.joules_of(device)).sum::<f64>();
     let kernels: f64 = used.iter().map(|device| facts.in_kernels(device)).sum();
-    let hosts: f64 = facts.hosts.iter().map(|device| facts.joules_of(device)).sum();
+    let hosts: f64 = facts.host_devices.iter().map(|device| facts.joules_of(device)).sum();
     let all = [
         (kernels, "in kernels".to_owned()),
         (sum(&used) - kernels, format!("on {} outside kernels", tables::which(&used, 16))),
@@ -409,7 +410,7 @@ fn waiting(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
 }
 
 fn ranks(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
-    let views = facts.views(&facts.hosts, "ranks");
+    let views = facts.views(&facts.host_devices, "ranks");
     let Some(whole) = over_ranks::whole(facts.summary, &views).filter(|whole| whole.ranks > 1) else {
         return Vec::new();
     };
@@ -461,7 +462,7 @@ fn nodes(facts: &Facts, screen: Screen) -> Vec<Line> {
 }
 
 fn hottest_path(facts: &Facts, screen: Screen) -> Vec<Line> {
-    let views = facts.views(&facts.hosts, "ranks");
+    let views = facts.views(&facts.host_devices, "ranks");
     let paths = over_ranks::callpaths(facts.summary, &views, 1);
     let Some(hottest) = paths.rows.first() else { return Vec::new() };
     let regions = facts.summary.regions_of(hottest.what);

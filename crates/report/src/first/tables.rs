@@ -200,7 +200,7 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let (rows, more, others) = large(&facts.functions, facts.whole, caps.functions);
     let hidden: f64 = facts.functions[rows.len()..].iter().map(|row| row.all_joules).sum();
     // Functions that wait have joules, but hardly any dynamic ones.
-    let all = facts.all_of_hosts();
+    let all = facts.all_of_host_devices();
     let waits =
         facts.is_dynamic && hidden >= WAITING_PART_MIN * all && hidden * facts.whole > 2.0 * others * all;
     let hidden = if waits { format!(" ({} of all joules)", percent(hidden, all)) } else { String::new() };
@@ -367,7 +367,7 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
 
 /// Returns the functions of the host while GPUs ran, by their time.
 fn meanwhile(facts: &Facts, screen: Screen) -> Vec<Line> {
-    let rows = facts.host_functions();
+    let rows = facts.functions_of_gpu_processes();
     let whole: f64 = rows.iter().map(|row| row.1).sum();
     let shown = rows.iter().take_while(|row| row.1 >= 0.01 * whole && row.1 > 0.0).take(3);
     let named: Vec<String> = shown
