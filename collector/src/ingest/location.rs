@@ -50,6 +50,8 @@ pub(crate) struct LeftByPredecessor {
     pub known_until: Option<u64>,
     /// The time of the location's end, if the earlier collector has seen it.
     pub ended_at: Option<Timestamp>,
+    /// The time of the last CPU time that the earlier collector has recorded, if more was assumed.
+    pub cpu_time_at: Option<Timestamp>,
     /// Whether the records that the earlier collector has read are not kept anywhere.
     pub beginning_is_lost: bool,
     /// Whether the earlier collector has read the ring to its end, after the process had ended, and removed it.
@@ -202,6 +204,7 @@ impl LeftByPredecessor {
         LeftByPredecessor {
             known_until: known_until.filter(|records| *records < position),
             ended_at: end.map(|record| record.word0),
+            cpu_time_at: None,
             beginning_is_lost: position > 0 && spool.is_none(),
             was_retired,
         }

@@ -203,7 +203,17 @@ impl Counted {
             // The metric covers both, as in `CPU + GPU`.
             () if !is_of_processors && has(&["cpu"]) && has(&["gpu"]) => Level::Node,
             () if !is_of_processors && (has(&GPUS) || number_of(&["card"]).is_some()) => {
-                let number = number_of(&["device", "gpu", "xpu", "accel", "acc", "accelerator", "card"]);
+                let number = number_of(&[
+                    "device",
+                    "gpu",
+                    "xpu",
+                    "cuda",
+                    "hip",
+                    "accel",
+                    "acc",
+                    "accelerator",
+                    "card",
+                ]);
                 let is_module = has(&["nvml", "dcgm", "nvidia"]) && has(&["module"])
                     || words.contains(&("gh".to_owned(), Some(200)));
                 let level = match () {
