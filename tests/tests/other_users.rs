@@ -533,4 +533,17 @@ fn pipes_and_files_without_end_are_not_waited_for() {
             }
         }
     }
+    for name in ["traces.def", "traces/0.def", "traces/0.evt"] {
+        let place = place();
+        whole_run(&place, "out");
+        let path = place.path("out").join(name);
+        std::fs::remove_file(&path).expect("it is there");
+        pipe(&path);
+        of_other(&place.path("out"));
+        for arguments in [&["attribute", "out"][..], &["report", "out", "-f", "chrome"], &["replay", "out"]] {
+            let done = run(&mut place.ampere(arguments));
+            assert_eq!(done.code, 1, "{done:#?}");
+            done.said_once(&[name, "not a regular file"]);
+        }
+    }
 }
