@@ -202,9 +202,10 @@ fn by_shell(command: &Command, error: std::io::Error) -> std::io::Result<Command
     Ok(with_words(command, OsStr::new("/bin/sh"), &words))
 }
 
-/// Whether a limit on processes or memory was reached. The command may still fit without ampere's own processes.
+/// Whether a limit on processes, memory or files was reached, or system calls are forbidden (seccomp). The command may still run
+/// without ampere's own processes.
 pub fn is_a_limit(error: &std::io::Error) -> bool {
-    let limits = [Errno::AGAIN, Errno::NOMEM].map(Errno::raw_os_error);
+    let limits = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::PERM].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|code| limits.contains(&code))
 }
 

@@ -193,7 +193,6 @@ impl RunArguments {
 }
 
 pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
-    let installation = installation::find()?;
     installation::program(&arguments.command[0])?;
     // A mistake in the settings is reported before the job starts.
     let config = arguments.config()?;
@@ -209,6 +208,13 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
         arguments.note_unmeasured(rank, &"AMPERE_DISABLE is set")?;
         return Err(command::become_command(command::unchanged(&arguments)).into());
     }
+    let installation = match installation::find() {
+        Ok(installation) => installation,
+        Err(why) => {
+            arguments.note_unmeasured(rank, &one_line(&*why))?;
+            return Err(command::become_command(command::unchanged(&arguments)).into());
+        }
+    };
     if let Some(rank) = rank {
         let for_all = [
             ("--require", arguments.require),
@@ -367,8 +373,11 @@ fn start_command(
 
 fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow::Result<ExitCode> {
     let listener = Listener::start();
-    let child = command::spawn(&command::unchanged(arguments), |_| {});
-    let child = child.map_err(|error| CannotRun::refused(&arguments.command[0], &error))?;
+    let Ok(child) = command::spawn(&command::unchanged(arguments), |_| {}) else {
+        // The command itself needs no second process, and no descriptor.
+        drop(witness);
+        return Err(command::become_command(command::unchanged(arguments)).into());
+    };
     Ok(command::end_as(command::wait_for(child, listener, witness, None, &|| {}, &|_| {})?))
 }
 

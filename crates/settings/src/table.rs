@@ -366,7 +366,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         about: "The collector's executable.",
-        default: "in the plugin's directory, or in `../bin`",
+        default: "in the plugin's directory, or in `../../bin`",
         ..elsewhere("AMPERE_COLLECTOR", Form::File)
     },
     Setting {
