@@ -55,27 +55,69 @@ pub struct Counted {
     pub number: Option<u32>,
 }
 
-/// Returns a name's words in lower case, each with the number after it. `PACKAGE0`, `package 0` and `package-0` have the same
-/// words.
-fn words(name: &str) -> Vec<(String, Option<u32>)> {
-    let mut words: Vec<(String, Option<u32>)> = Vec::new();
+/// Words for what a metric measures. Some tools join them with the name of the part, as in `NodePower` and `pkgenergy`.
+const QUANTITIES: [&str; 3] = ["power", "energy", "pwr"];
+
+/// Returns a name's runs of letters, each with the number after it.
+fn runs(name: &str) -> Vec<(&str, Option<u32>)> {
+    let mut runs: Vec<(&str, Option<u32>)> = Vec::new();
     let mut rest = name;
     while let Some(first) = rest.chars().next() {
         let is_same = |c: char| match first {
             _ if first.is_ascii_digit() => c.is_ascii_digit(),
             _ => c.is_alphabetic() == first.is_alphabetic() && !c.is_ascii_digit(),
         };
-        let (token, after) = rest.split_at(rest.find(|c| !is_same(c)).unwrap_or(rest.len()));
+        let (run, after) = rest.split_at(rest.find(|c| !is_same(c)).unwrap_or(rest.len()));
         rest = after;
         if first.is_alphabetic() {
-            words.push((token.to_lowercase(), None));
+            runs.push((run, None));
         } else if first.is_ascii_digit()
-            && let Some((_, number)) = words.last_mut()
+            && let Some((_, number)) = runs.last_mut()
         {
-            *number = number.or(token.parse().ok());
+            *number = number.or(run.parse().ok());
         }
     }
+    runs
+}
+
+/// Returns a name's words in lower case, each with the number after it. `PACKAGE0`, `package 0` and `package-0` have the same
+/// words, and so have `PackageEnergy0` and `energy package 0`.
+fn words(name: &str) -> Vec<(String, Option<u32>)> {
+    let mut words = Vec::new();
+    for (run, number) in runs(name) {
+        let mut own = Vec::new();
+        for word in humps(run).iter().map(|word| word.to_lowercase()) {
+            let of = |quantity: &&str| {
+                let part = word.strip_prefix(*quantity).or_else(|| word.strip_suffix(*quantity));
+                // A single letter is a unit or a plural. `powercap` is the name of a library.
+                part.filter(|part| part.len() > 1 && word != "powercap")
+                    .map(|part| [(*quantity).to_owned(), part.to_owned()])
+            };
+            match QUANTITIES.iter().find_map(of) {
+                Some(both) => own.extend(both),
+                None => own.push(word),
+            }
+        }
+        // A number after both is that of the part.
+        own.sort_by_key(|word| !QUANTITIES.contains(&word.as_str()));
+        let last = own.pop().map(|word| (word, number));
+        words.extend(own.into_iter().map(|word| (word, None)).chain(last));
+    }
     words
+}
+
+/// Splits letters before each upper-case one that follows at least two lower-case ones. `iGPU`, `uJ` and `Esocket` remain whole.
+fn humps(letters: &str) -> Vec<&str> {
+    let (mut humps, mut begin, mut lower) = (Vec::new(), 0, 0);
+    for (at, c) in letters.char_indices() {
+        if c.is_uppercase() && lower > 1 {
+            humps.push(&letters[begin..at]);
+            begin = at;
+        }
+        lower = if c.is_lowercase() { lower + 1 } else { 0 };
+    }
+    humps.push(&letters[begin..]);
+    humps
 }
 
 /// The words before the number of the socket in the texts of NVIDIA Grace's power meters, such as `CPU Power Socket 0`.
@@ -198,6 +240,7 @@ impl Counted {
         // Grace's CPU and its IO have meters of their own, so that the first one is that of the cores alone.
         let is_grace_cpu = matches!(words, [.., cpu, power, socket]
             if [cpu, power, socket].map(|(word, _)| word.as_str()) == ["cpu", "power", "socket"]);
+        let is_sys_io = has(&["sys"]) && has(&["io"]);
         let core = number_of(&CORES);
         let level = match () {
             // The metric covers both, as in `CPU + GPU`.
@@ -218,7 +261,7 @@ impl Counted {
             () if is_memory => Level::Memory,
             () if has(&["subzone"]) => Level::Subzone,
             () if pp == Some(0) || is_grace_cpu || has(&CORES) => Level::Cores,
-            () if pp == Some(1) || has(&["uncore", "gpu", "igpu", "iod", "sysio"]) => Level::Uncore,
+            () if pp == Some(1) || has(&["uncore", "gpu", "igpu", "iod"]) || is_sys_io => Level::Uncore,
             () if has(&["module"]) && package.is_some() => Level::Module,
             () if has(&["psys", "platform"]) => Level::Platform,
             () if has(&PACKAGES) => Level::Package,
@@ -261,7 +304,7 @@ impl Counted {
 }
 
 /// Words in the names of metrics that are in watts or joules but do not measure consumption.
-const NOT_CONSUMPTION: [&str; 32] = [
+const NOT_CONSUMPTION: [&str; 39] = [
     "cap",
     "limit",
     "limits",
@@ -279,9 +322,16 @@ const NOT_CONSUMPTION: [&str; 32] = [
     "freshness",
     "units",
     "tdp",
+    "design",
     "rated",
     "nominal",
     "peak",
+    "highest",
+    "lowest",
+    "crit",
+    "alarm",
+    "accuracy",
+    "saved",
     "factor",
     "efficiency",
     "capacity",
@@ -299,8 +349,14 @@ const NOT_CONSUMPTION: [&str; 32] = [
 
 /// Whether a metric of this name does not measure consumption, but is for example a limit.
 pub fn is_not_consumption(name: &str) -> bool {
+    let words = words(name);
     let is_one = |word: &str| NOT_CONSUMPTION.contains(&word);
-    words(name).iter().any(|(word, _)| is_one(word))
+    // Of Intel's processors, `PL1` to `PL4` are limits. Otherwise than in `powercap:::`, the word at the end is one, too.
+    let is_intels = |(word, number): &(String, Option<u32>)| word == "pl" && matches!(number, Some(1..=4));
+    let of_unit = |(word, _): &&(String, _)| ["w", "mw", "uw", "watt", "watts"].contains(&word.as_str());
+    words.iter().any(|(word, _)| is_one(word))
+        || words.iter().any(is_intels)
+        || words.iter().rev().find(|word| !of_unit(word)).is_some_and(|(word, _)| word == "powercap")
         || name.ends_with("_CNT")
         || name.contains("_CNT:")
         || name.contains("powercap_ppc:::")
@@ -324,9 +380,10 @@ pub fn without_kind_of_reading(name: &str) -> String {
 pub fn looks_like_energy(name: &str) -> bool {
     const SIGNS: [&str; 3] = ["energy", "joule", "watt"];
     const OF_POWER: [&str; 3] = ["powerconsum", "powerusage", "powerdraw"];
-    words(name).iter().any(|(word, _)| {
-        word.ends_with("power") || SIGNS.iter().chain(&OF_POWER).any(|sign| word.contains(sign))
-    })
+    runs(name)
+        .iter()
+        .map(|(run, _)| run.to_lowercase())
+        .any(|word| word.ends_with("power") || SIGNS.iter().chain(&OF_POWER).any(|sign| word.contains(sign)))
 }
 
 /// Returns a name without its digits, by which several parts of one kind have the same name.
@@ -426,6 +483,24 @@ mod tests {
             ("amd_energy:Esocket1", Some(Package), Some(1), None),
             ("amd_energy:Ecore012", Some(Cores), None, Some(12)),
             ("energy", None, None, None),
+            ("NodePower", Some(Node), None, None),
+            ("SystemEnergy", Some(Node), None, None),
+            ("CpuPower", Some(Package), None, None),
+            ("PackageEnergy1", Some(Package), Some(1), None),
+            ("DramEnergy0", Some(Memory), None, None),
+            ("CoreEnergy", Some(Cores), None, None),
+            ("gpuPower2", Some(Gpu), None, Some(2)),
+            ("nvmlDeviceGetPowerUsage", Some(Gpu), None, None),
+            ("pkgenergy", Some(Package), None, None),
+            ("coreenergy", Some(Cores), None, None),
+            ("dramenergy", Some(Memory), None, None),
+            ("nodeenergy", Some(Node), None, None),
+            ("energypkg1", Some(Package), Some(1), None),
+            ("PWRMEM", Some(Memory), None, None),
+            ("PWRGPU", Some(Gpu), None, None),
+            ("iGPU energy", Some(Uncore), None, None),
+            ("PowerConsumedWatts", None, None, None),
+            ("outlet powers1", None, None, None),
         ] {
             let counted = Counted::by_name(name);
             assert_eq!((counted.level, counted.package, counted.number), (level, package, number), "{name}");
@@ -488,10 +563,30 @@ mod tests {
             "cray_rapl:::UNITS:ENERGY",
             "package TDP",
             "power_factor",
+            "PowerCapacityWatts",
+            "PowerMetrics.MaxConsumedWatts",
+            "nvmlDeviceGetEnforcedPowerLimit",
+            "node CapWatts",
+            "node PowerPeak",
+            "gpu0 powerlimit",
+            "gpu0 powercap",
+            "gpu0_powercap_w",
+            "powerstat_package.thermal_design_power_watts",
+            "package 0 PL2 power",
+            "hwmon2/power1_crit",
+            "hwmon2/power1_average_highest",
+            "node energy saved",
         ] {
             assert!(is_not_consumption(name), "{name}");
         }
-        for name in ["rapl:::PACKAGE_ENERGY:PACKAGE0", "powercap:::ENERGY_UJ:ZONE0", "node power"] {
+        for name in [
+            "rapl:::PACKAGE_ENERGY:PACKAGE0",
+            "powercap:::ENERGY_UJ:ZONE0",
+            "/sys/class/powercap/intel-rapl:0/energy_uj",
+            "PowerConsumedWatts",
+            "PL380 node power",
+            "node power",
+        ] {
             assert!(!is_not_consumption(name) && looks_like_energy(name), "{name}");
         }
         assert!(
