@@ -10,9 +10,9 @@ pub enum Level {
     Node,
     /// The node's packages and memory.
     Platform,
-    /// A module of NVIDIA Grace Hopper: Grace, its memory, and the GPU.
+    /// A module of NVIDIA Grace Hopper: Grace, its memory, and the GPU. An APU of AMD is one, too.
     Module,
-    /// NVIDIA Grace, with its cores, its IO and its memory.
+    /// NVIDIA Grace, with its cores, its IO and its memory, or another processor with its board.
     Grace,
     /// A CPU package, or all of them.
     Package,
@@ -159,10 +159,12 @@ const CORES: [&str; 5] = ["core", "cores", "ecore", "ccd", "ccx"];
 /// Words in names of parts of a GPU: the tiles of a card are subdevices in Level Zero.
 const GPU_PARTS: [&str; 5] = ["mig", "tile", "subdevice", "core", "cores"];
 /// Words in names of metrics of whole nodes.
-const NODES: [&str; 11] = [
-    "node", "blade", "system", "server", "chassis", "host", "machine", "board", "total", "overall",
-    "combined",
-];
+const NODES: [&str; 10] =
+    ["node", "blade", "system", "server", "chassis", "host", "machine", "board", "wall", "mains"];
+/// Words in names of metrics of everything that a library measures.
+const TOTALS: [&str; 3] = ["total", "overall", "combined"];
+/// The name of a GPU's counter in NVML.
+const TOTAL_OF_NVML: &str = "total_energy_consumption";
 
 impl Counted {
     /// Finds the part of the node that a metric counts, from the metric's name.
@@ -173,11 +175,12 @@ impl Counted {
         if let Some(gpu) = gpu_of_score_p_plugin(metric) {
             return Counted { level: Some(Level::Gpu), package: None, number: Some(gpu) };
         }
-        if let Some(counted) = Counted::by_chip(metric) {
+        if let Some(counted) = Counted::by_chip(metric).or_else(|| Counted::by_zone(metric)) {
             return counted;
         }
         let lower = metric.to_lowercase();
-        let words = words(metric);
+        // `total` in NVML's name of a GPU's counter, and the folder of the kernel's files, do not mean the node.
+        let words = words(&metric.strip_prefix("/sys/").unwrap_or(metric).replace(TOTAL_OF_NVML, ""));
         let counted = Counted::by_words(&words, PROCESSOR_LIBRARIES.iter().any(|of| lower.contains(of)));
         // MetricQ has names such as `ariel.s0.package.power`.
         let socket = words.iter().find(|(word, _)| word == "s").and_then(|(_, number)| *number);
@@ -200,6 +203,21 @@ impl Counted {
         // The address distinguishes two cards.
         let number = u32::from_str_radix(address.split('/').next()?, 16).ok();
         Some(Counted { level: Some(level), package: None, number })
+    }
+
+    /// Finds what a zone of the kernel's powercap counts: `intel-rapl:0` is a package, and `intel-rapl:0:1` a subzone of it, unless
+    /// a name after it shows more.
+    fn by_zone(metric: &str) -> Option<Counted> {
+        let (_, zone) = metric.rsplit_once("intel-rapl")?;
+        let zone = zone.strip_prefix("-mmio").unwrap_or(zone).strip_prefix(':')?;
+        let end = zone.find(|c: char| !c.is_ascii_digit() && c != ':').unwrap_or(zone.len());
+        let (numbers, name) = zone.split_at(end);
+        let mut numbers = numbers.split(':').map_while(|number| number.parse().ok());
+        let package = Some(numbers.next()?);
+        let level = if numbers.next().is_some() { Level::Subzone } else { Level::Package };
+        let named = Counted::by_words(&words(name), true);
+        let level = named.level.unwrap_or(level);
+        Some(Counted { level: Some(level), package: package.filter(|_| level != Level::Platform), ..named })
     }
 
     /// Finds the part of the machine that a node of OTF2's system tree stands for, from the tree node's class and name, such as
@@ -241,8 +259,16 @@ impl Counted {
         let is_grace_cpu = matches!(words, [.., cpu, power, socket]
             if [cpu, power, socket].map(|(word, _)| word.as_str()) == ["cpu", "power", "socket"]);
         let is_sys_io = has(&["sys"]) && has(&["io"]);
+        // The system agent is the part of Intel's packages that connects the cores.
+        let is_agent = has(&["system"]) && has(&["agent"]);
+        let is_cache =
+            words.contains(&("l".to_owned(), Some(3))) && has(&["package", "pkg", "cpu", "socket"]);
+        let is_board = words.windows(2).any(|pair| pair[0].0 == "cpu" && pair[1].0 == "board");
+        // The rails of NVIDIA Jetson have names such as `VDD_IN`, `VDD_SYS_SOC` and `SYS5V`.
+        let is_rail = has(&["vdd", "vin", "pom", "v"]);
         let core = number_of(&CORES);
         let level = match () {
+            () if is_rail && has(&["cpu"]) && has(&["gpu"]) => return Counted::default(),
             // The metric covers both, as in `CPU + GPU`.
             () if !is_of_processors && has(&["cpu"]) && has(&["gpu"]) => Level::Node,
             () if !is_of_processors && (has(&GPUS) || number_of(&["card"]).is_some()) => {
@@ -257,15 +283,29 @@ impl Counted {
                 };
                 return Counted { level: Some(level), package: None, number };
             }
-            () if has(&["grace"]) && has(&["socket"]) && !has(&NODES) => Level::Grace,
+            () if has(&["grace"]) && has(&["socket"]) && !has(&NODES) && !has(&TOTALS) => Level::Grace,
             () if is_memory => Level::Memory,
             () if has(&["subzone"]) => Level::Subzone,
             () if pp == Some(0) || is_grace_cpu || has(&CORES) => Level::Cores,
-            () if pp == Some(1) || has(&["uncore", "gpu", "igpu", "iod"]) || is_sys_io => Level::Uncore,
+            () if pp == Some(1)
+                || has(&["uncore", "gpu", "igpu", "iod"])
+                || is_sys_io
+                || is_agent
+                || is_cache =>
+            {
+                Level::Uncore
+            }
+            () if is_board => Level::Grace,
             () if has(&["module"]) && package.is_some() => Level::Module,
+            () if has(&["apu"]) => {
+                return Counted { level: Some(Level::Module), package: number_of(&["apu"]), number: None };
+            }
             () if has(&["psys", "platform"]) => Level::Platform,
             () if has(&PACKAGES) => Level::Package,
-            () if has(&NODES) => Level::Node,
+            () if has(&NODES) || has(&["sys"]) && !is_rail && !has(&["fan", "fans"]) => Level::Node,
+            () if has(&["vdd", "pom"]) && has(&["in"]) => Level::Node,
+            () if has(&TOTALS) && is_of_processors => Level::Platform,
+            () if has(&TOTALS) => Level::Node,
             () => return Counted::default(),
         };
         Counted { level: Some(level), package, number: core.filter(|_| level == Level::Cores) }
@@ -500,6 +540,37 @@ mod tests {
             ("PWRGPU", Some(Gpu), None, None),
             ("iGPU energy", Some(Uncore), None, None),
             ("PowerConsumedWatts", None, None, None),
+            ("intel-rapl:1/energy_uj", Some(Package), Some(1), None),
+            (
+                "/sys/class/powercap/intel-rapl/intel-rapl:1/intel-rapl:1:0/energy_uj",
+                Some(Subzone),
+                Some(1),
+                None,
+            ),
+            ("intel-rapl-mmio:0", Some(Package), Some(0), None),
+            ("intel-rapl:0:2 dram", Some(Memory), Some(0), None),
+            ("intel-rapl:1 psys", Some(Platform), None, None),
+            ("intel-rapl:package-0:core", Some(Cores), Some(0), None),
+            ("RAPL:TOTAL", Some(Platform), None, None),
+            ("NVML:TOTAL", Some(Gpu), None, None),
+            ("HDEEM:TOTAL", Some(Node), None, None),
+            ("total_energy_consumption:1", None, None, None),
+            ("total_energy_consumption on GPU 1", Some(Gpu), None, Some(1)),
+            ("Sys_Power", Some(Node), None, None),
+            ("PWRSYS", Some(Node), None, None),
+            ("Sys Fan Power", None, None, None),
+            ("wall power", Some(Node), None, None),
+            ("VDD_IN", Some(Node), None, None),
+            ("POM_5V_IN", Some(Node), None, None),
+            ("VDD_CPU_GPU_CV", None, None, None),
+            ("VDD_SYS_SOC", None, None, None),
+            ("VIN_SYS_5V0", None, None, None),
+            ("SYS5V", None, None, None),
+            ("/sys/class/hwmon/hwmon2/power1_input", None, None, None),
+            ("apu 1 energy", Some(Module), Some(1), None),
+            ("system agent energy", Some(Uncore), None, None),
+            ("package-0 L3 energy", Some(Uncore), Some(0), None),
+            ("CPU board energy", Some(Grace), None, None),
             ("outlet powers1", None, None, None),
         ] {
             let counted = Counted::by_name(name);
@@ -534,6 +605,13 @@ mod tests {
         assert!(
             contains("gpu1 board energy", "gpu1 energy", true)
                 && !contains("gpu1 board energy", "gpu0 energy", true)
+        );
+        assert!(
+            contains("CPU board energy", "CPU chip energy", true)
+                && contains("apu 1 energy", "gpu 1 energy", false)
+        );
+        assert!(
+            !contains("RAPL:TOTAL", "NVML:TOTAL", true) && contains("RAPL:TOTAL", "RAPL:PACKAGE_0", false)
         );
         let [module, grace] = ["Module Power Socket 0", "Grace Power Socket 0"];
         for part in ["Grace", "CPU", "SysIO"].map(|part| format!("{part} Power Socket 0")) {
