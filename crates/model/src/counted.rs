@@ -180,7 +180,8 @@ impl Counted {
         }
         let lower = metric.to_lowercase();
         // `total` in NVML's name of a GPU's counter, and the folder of the kernel's files, do not mean the node.
-        let words = words(&metric.strip_prefix("/sys/").unwrap_or(metric).replace(TOTAL_OF_NVML, ""));
+        let in_sys = metric.trim_start_matches('/').strip_prefix("sys/").filter(|path| path.contains('/'));
+        let words = words(&in_sys.unwrap_or(metric).replace(TOTAL_OF_NVML, ""));
         let counted = Counted::by_words(&words, PROCESSOR_LIBRARIES.iter().any(|of| lower.contains(of)));
         // MetricQ has names such as `ariel.s0.package.power`.
         let socket = words.iter().find(|(word, _)| word == "s").and_then(|(_, number)| *number);
@@ -205,8 +206,8 @@ impl Counted {
         Some(Counted { level: Some(level), package: None, number })
     }
 
-    /// Finds what a zone of the kernel's powercap counts: `intel-rapl:0` is a package, and `intel-rapl:0:1` a subzone of it, unless
-    /// a name after it shows more.
+    /// Finds what a zone of the kernel's powercap counts: `intel-rapl:0` is a package, and `intel-rapl:0:1` a subzone of it, unless a
+    /// name after it shows more.
     fn by_zone(metric: &str) -> Option<Counted> {
         let (_, zone) = metric.rsplit_once("intel-rapl")?;
         let zone = zone.strip_prefix("-mmio").unwrap_or(zone).strip_prefix(':')?;
@@ -435,6 +436,7 @@ pub fn without_numbers(name: &str) -> String {
 pub fn is_output_of(input: &str, output: &str) -> bool {
     let of_output = |(word, number): (String, Option<u32>)| match word.as_str() {
         "in" => ("out".to_owned(), number),
+        "pin" => ("pout".to_owned(), number),
         "input" => ("output".to_owned(), number),
         "ac" => ("dc".to_owned(), number),
         _ => (word, number),
@@ -449,6 +451,14 @@ pub fn is_output_of(input: &str, output: &str) -> bool {
 pub fn path_of(name: &str) -> Option<&str> {
     let (path, last) = name.rsplit_once(['.', '/'])?;
     let is_quantity = ["energy", "power"].contains(&last.to_lowercase().as_str());
+    Some(path).filter(|path| is_quantity && !path.is_empty())
+}
+
+/// Returns the component in the name of one of its parts: `pm` for `pm/accel_energy`.
+pub fn path_of_part(name: &str) -> Option<&str> {
+    let (path, last) = name.rsplit_once(['.', '/'])?;
+    let (_, quantity) = last.rsplit_once('_')?;
+    let is_quantity = ["energy", "power"].contains(&quantity.to_lowercase().as_str());
     Some(path).filter(|path| is_quantity && !path.is_empty())
 }
 
@@ -567,6 +577,8 @@ mod tests {
             ("VIN_SYS_5V0", None, None, None),
             ("SYS5V", None, None, None),
             ("/sys/class/hwmon/hwmon2/power1_input", None, None, None),
+            ("sys/cray/pm_counters/power", None, None, None),
+            ("sys/power", Some(Node), None, None),
             ("apu 1 energy", Some(Module), Some(1), None),
             ("system agent energy", Some(Uncore), None, None),
             ("package-0 L3 energy", Some(Uncore), Some(0), None),
