@@ -859,3 +859,25 @@ fn a_run_is_incomplete_if_one_of_the_unknown_counters_may_contain_the_others() {
     assert_incomplete(&of(&[&ends[..], &parts].concat()), doubt);
     assert_complete(&of(&[("phase 1", 330.0), ("phase 2", 100.0), ("phase 3", 110.0)]));
 }
+
+/// Score-P's synchronous plugins store the counter for all ranks until MPI is initialised, and then 0 for all but one.
+#[test]
+fn ranks_that_record_only_zeros_after_the_first_readings_have_no_counter() {
+    for (name, unit) in [("Intel RAPL PCKG[0]", "J"), ("hdeem/BLADE/P", "W")] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        let class = trace.class(name, unit, "");
+        for rank in 0..4 {
+            let reader = trace.rank(rank, node);
+            let value = |at: u64| match unit {
+                _ if rank > 0 && at > 20 => 0.0,
+                "J" => at as f64,
+                _ => 100.0 + (at % 5) as f64,
+            };
+            trace.record(reader, class, &value);
+        }
+        let summary = trace.attribute();
+        assert_joules_are(&summary, if unit == "J" { 400.0 } else { 408.0 });
+        assert_complete(&summary);
+    }
+}
