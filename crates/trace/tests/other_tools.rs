@@ -870,3 +870,65 @@ fn kernels_have_the_joules_of_the_counter_whose_scope_is_their_context() {
         assert_complete(&summary);
     }
 }
+
+#[test]
+fn a_counter_contains_the_parts_next_to_it_in_its_path() {
+    let [node, accelerator] = [500.0, 200.0].map(counter);
+    let [node_watts, cpu_watts, memory_watts] = [500.0, 200.0, 50.0].map(|watts| move |_: u64| watts);
+    for summary in [
+        of_node(&[("pm/energy", "J", &node), ("pm/accel_energy", "J", &accelerator)]),
+        of_node(&[
+            ("cray_pm/power", "W", &node_watts),
+            ("cray_pm/cpu_power", "W", &cpu_watts),
+            ("cray_pm/memory_power", "W", &memory_watts),
+        ]),
+    ] {
+        assert_joules_are(&summary, 2000.0);
+        assert_complete(&summary);
+    }
+}
+
+#[test]
+fn a_run_is_incomplete_if_one_of_the_unknown_counters_may_contain_the_others() {
+    let of = |watts: &[(&str, f64)]| {
+        let watts: Vec<_> = watts.iter().map(|(name, watts)| (*name, move |_| *watts)).collect();
+        of_node(&watts.iter().map(|(name, watts)| (*name, "W", watts as At)).collect::<Vec<_>>())
+    };
+    let doubt = "does not show whether it contains";
+    assert_incomplete(
+        &of(&[("supply", 330.0), ("ATX 12V", 100.0), ("EPS 12V", 110.0), ("PCIe", 60.0)]),
+        doubt,
+    );
+    let supplies = [("PSU0 power", 160.0), ("PSU1 power", 170.0)];
+    let parts = [("package-0 power", 100.0), ("package-1 power", 90.0), ("gpu 0 power", 60.0)];
+    let summary = of(&[&supplies[..], &parts].concat());
+    assert_incomplete(&summary, "PSU0 power on a and PSU1 power on a does not show");
+    let ends = [("PSU1 PIN", 330.0), ("PSU1 POUT", 300.0)];
+    let summary = of(&ends);
+    assert_joules_are(&summary, 1320.0);
+    assert_complete(&summary);
+    assert_incomplete(&of(&[&ends[..], &parts].concat()), doubt);
+    assert_complete(&of(&[("phase 1", 330.0), ("phase 2", 100.0), ("phase 3", 110.0)]));
+}
+
+/// Score-P's synchronous plugins store the counter for all ranks until MPI is initialised, and then 0 for all but one.
+#[test]
+fn ranks_that_record_only_zeros_after_the_first_readings_have_no_counter() {
+    for (name, unit) in [("Intel RAPL PCKG[0]", "J"), ("hdeem/BLADE/P", "W")] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        let class = trace.class(name, unit, "");
+        for rank in 0..4 {
+            let reader = trace.rank(rank, node);
+            let value = |at: u64| match unit {
+                _ if rank > 0 && at > 20 => 0.0,
+                "J" => at as f64,
+                _ => 100.0 + (at % 5) as f64,
+            };
+            trace.record(reader, class, &value);
+        }
+        let summary = trace.attribute();
+        assert_joules_are(&summary, if unit == "J" { 400.0 } else { 408.0 });
+        assert_complete(&summary);
+    }
+}
