@@ -74,7 +74,7 @@ def joules(directory):
 
 first, second = ([joules(name) for name in group] for group in (["a1", "a2", "a3"], ["b1", "b2", "b3"]))
 # without this option, pandas takes an empty name for a missing one
-table = pandas.read_csv("rows.csv", keep_default_na=False, na_values={"mean": [""], "deviation": [""], "low": [""], "high": [""], "difference": [""], "p": [""], "adjusted_p": [""]})
+table = pandas.read_csv("rows.csv", keep_default_na=False, na_values={"mean": [""], "deviation": [""], "low": [""], "high": [""], "difference": [""], "p": [""], "adjusted_p": [""], "ratio_low": [""], "ratio_high": [""]})
 table = table.set_index(["by", "name", "figure", "group"])
 checked = 0
 for key in set().union(*first, *second):
@@ -95,6 +95,14 @@ for key in set().union(*first, *second):
         same(rows[1]["high"], mean(b) - mean(a) + half)
         p = stats.ttest_ind(a, b, equal_var=False).pvalue
         assert abs(p - 0.05) < 1e-9 or (rows[1]["within_noise"] == "true") == (p > 0.05), (key, p, rows[1])
+        ratio = mean(b) / mean(a) if mean(a) else 0.0
+        if sb + ratio ** 2 * sa > 0:
+            # Fieller's ends are the ratios r for which b - r a is as many standard errors from 0 as the quantile says.
+            sr = ratio ** 2 * sa
+            t = stats.t.ppf(0.975, (sr + sb) ** 2 / (sr ** 2 / 2 + sb ** 2 / 2))
+            for end in (rows[1]["ratio_low"], rows[1]["ratio_high"]):
+                if 0 < end < math.inf:
+                    same(abs(mean(b) - end * mean(a)), t * math.sqrt(sb + end ** 2 * sa))
         assert math.isclose(rows[1]["p"], p, rel_tol=1e-6, abs_tol=1e-12), (key, p, rows[1])
     checked += 1
 
@@ -131,7 +139,10 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     assert_eq!(table.code, 0, "{table:#?}");
     table.said_nothing();
     let line = |name: &str| table.stdout.lines().find(|line| line.ends_with(name)).expect("a line");
-    assert!(table.stdout.contains("of a change (Welch)") && table.stdout.contains("joules by call path"));
+    assert!(
+        table.stdout.contains("95 % range: that of the ratio of the means (Fieller)")
+            && table.stdout.contains("joules by call path")
+    );
     assert!(!table.stdout.contains("their commands differ"), "only a number differs: {}", table.stdout);
     let mut narrow = place.ampere([&["compare"][..], &GROUPS].concat());
     let narrow = run(narrow.current_dir(place.path("")).env("COLUMNS", "70"));
@@ -149,7 +160,7 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
         row["by"] == "function" && row["name"] == "varied" && row["figure"] == "exclusive_joules"
     };
     let significant = rows.iter().find(joules).expect("a row")["differences"][0]["significant"].as_bool();
-    assert!(line("  varied").contains(" ± "), "{}", table.stdout);
+    assert!(line("  varied").contains(" % "), "{}", table.stdout);
     let functions = table.stdout.split("joules by function\n").nth(1).expect("a table");
     let differ = functions.split("  may differ by chance").next().expect("a part");
     let differ = differ.split("  no clear difference:\n").next().expect("a part");
@@ -178,10 +189,15 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
         (&["compare", "--", "b1"], 2, "there is only one run"),
         (&["compare", "a1", "a2", "--"], 2, "there is only one group of runs"),
         (&["compare", "a1", "a2", "--", "b1", "--absent"], 2, "unexpected argument '--absent'"),
-        (&["compare", "a1", "b1", "--fail-above", "5"], 2, "write a percentage, such as 5%"),
+        (&["compare", "a1", "b1", "--fail-above", "0.05"], 2, "0.05 could mean 0.05% or 5%"),
+        (&["compare", "a1", "b1", "--fail-above", "five"], 2, "write a percentage, such as 5%"),
         (&["compare", "a1", "a2", "b1", "--fail-above", "5%"], 2, "--fail-above compares two groups of runs"),
         (&["compare", "a1", "b1", "-f", "junit"], 2, "-f junit needs --fail-above"),
-        (&["compare", "a1", "b1", "--metric", "seconds"], 2, "--fail-above <PERCENT%>"),
+        (
+            &["compare", "a1", "b1", "--metric", "energy"],
+            2,
+            "--fail-above <PERCENT%>: it names the figure that is checked, joules, ",
+        ),
         (
             &["compare", "a1", "a2", "--", "b1", "b2", "--", "b3"],
             2,
@@ -278,21 +294,21 @@ fn a_rise_above_the_limit_has_an_exit_status_of_its_own() {
     }
     expect![[r#"
         $ ampere compare a1 a2 a3 -- b1 b2 b3 --fail-above 5%
-        ampere: joules rose by 8.0 % (95 % range 5.6 to 10.4 %), more than the 5 % allowed
+        ampere: joules rose by 8.0 % (95 % range +5.6 to +10.5 %), more than the 5 % allowed
         [3]
 
         $ ampere compare --fail-above 6% a1 a2 a3 -- b1 b2 b3
-        ampere: cannot tell whether joules rose by more than the 6 % allowed: joules rose by 8.0 % (95 % range 5.6 to 10.4 %); more runs narrow the range
+        ampere: cannot tell whether joules rose by more than the 6 % allowed: joules rose by 8.0 % (95 % range +5.6 to +10.5 %); more runs narrow the range
         [0]
 
         $ ampere compare b1 b2 b3 -- a1 a2 a3 --fail-above 0%
-        ampere: joules fell by 7.4 % (95 % range -9.6 to -5.2 %), not more than the 0 % allowed
+        ampere: joules fell by 7.4 % (95 % range -9.5 to -5.3 %), not more than the 0 % allowed
         [0]
 
         $ ampere compare a1 a2 a3 --fail-above 20% -- b1 b2 b3 --metric joules --metric seconds --metric steps
-        ampere: joules rose by 8.0 % (95 % range 5.6 to 10.4 %), not more than the 20 % allowed
+        ampere: joules rose by 8.0 % (95 % range +5.6 to +10.5 %), not more than the 20 % allowed
         ampere: seconds stayed the same (95 % range 0.0 to 0.0 %), not more than the 20 % allowed
-        ampere: joules per steps rose by 8.0 % (95 % range 5.6 to 10.4 %), not more than the 20 % allowed
+        ampere: joules per steps rose by 8.0 % (95 % range +5.6 to +10.5 %), not more than the 20 % allowed
         [0]
 
         $ ampere compare a1 b1 --fail-above 5% --region solve
@@ -326,34 +342,34 @@ fn a_ci_system_can_read_the_checks_of_a_comparison() {
     assert_eq!((done.code, done.stdout.as_str()), (3, ""), "{done:#?}");
     let read = run(place.command("python3").args(["-c", READ_JUNIT, "checks.xml"]));
     expect![[r#"
-        joules at most +5 % joules rose by 8.0 % (95 % range 5.6 to 10.4 %), more than the 5 % allowed
+        joules at most +5 % joules rose by 8.0 % (95 % range +5.6 to +10.5 %), more than the 5 % allowed
         seconds at most +5 % -
     "#]]
     .assert_eq(&(read.stdout + &read.stderr));
     let markdown = ampere(&place, &[&words[..], &["-f", "markdown"]].concat());
     assert_eq!(markdown.code, 3);
     expect![[r#"
-        ❌ **joules rose by 8.0 % (95 % range 5.6 to 10.4 %), more than the 5 % allowed**
+        ❌ **joules rose by 8.0 % (95 % range +5.6 to +10.5 %), more than the 5 % allowed**
 
         energy +8.0 %: static joules +8.0 %, dynamic joules and time the same; kernel +8.0 %
 
         | the runs | 1 | 2 | change |
         | --- | --: | --: | --: |
-        | seconds | 1.940 | 1.940 | = ± \<0.1 % |
-        | joules | 194.0 | 209.5 | +8.0 % ± 2.4 % |
-        | watts on average | 100.0 | 108.0 | +8.0 % ± 2.4 % |
-        | joules while kernels ran | 91.50 | 98.82 | +8.0 % ± 2.4 % |
-        | static joules | 194.0 | 209.5 | +8.0 % ± 2.4 % |
-        | energy x delay (J s) | 376.4 | 406.5 | +8.0 % ± 2.4 % |
-        | energy x delay² (J s²) | 730.1 | 788.5 | +8.0 % ± 2.4 % |
+        | seconds | 1.940 | 1.940 | = (0.0..0.0 %) |
+        | joules | 194.0 | 209.5 | +8.0 % (+5.6..+10.5 %) |
+        | watts on average | 100.0 | 108.0 | +8.0 % (+5.6..+10.5 %) |
+        | joules while kernels ran | 91.50 | 98.82 | +8.0 % (+5.6..+10.5 %) |
+        | static joules | 194.0 | 209.5 | +8.0 % (+5.6..+10.5 %) |
+        | energy x delay (J s) | 376.4 | 406.5 | +8.0 % (+5.6..+10.5 %) |
+        | energy x delay² (J s²) | 730.1 | 788.5 | +8.0 % (+5.6..+10.5 %) |
 
         | joules per unit by unit of work | 1 | 2 | change |
         | --- | --: | --: | --: |
-        | `steps` | 1.940 | 2.095 | +8.0 % ± 2.4 % |
+        | `steps` | 1.940 | 2.095 | +8.0 % (+5.6..+10.5 %) |
 
         | joules by kernel | 1 | 2 | change |
         | --- | --: | --: | --: |
-        | `kernel` | 91.50 | 98.82 | +8.0 % ± 2.4 % |
+        | `kernel` | 91.50 | 98.82 | +8.0 % (+5.6..+10.5 %) |
 
         - 1: `a1` 1 rank on node0, measured
         - 1: `a2` 1 rank on node0, measured
@@ -361,7 +377,7 @@ fn a_ci_system_can_read_the_checks_of_a_comparison() {
         - 2: `b1` 1 rank on node0, measured
         - 2: `b2` 1 rank on node0, measured
         - 2: `<b>"&�` 1 rank on node0, measured
-        - ±: the 95 % interval of a change (Welch). Of the rows that differ, at most 5 % are expected to do so by chance (Benjamini and Hochberg)
+        - 95 % range: that of the ratio of the means (Fieller). Of the rows that differ (Welch), at most 5 % are expected to do so by chance (Benjamini and Hochberg)
     "#]].assert_eq(&markdown.stdout);
 }
 
@@ -379,6 +395,6 @@ fn a_directory_of_repeats_is_a_group() {
     for words in [&["a", "b"][..], &["a", "--", "b"], &["a/1", "a/2", "a/3", "--", "b"]] {
         let done = ampere(&place, &[&["compare", "--fail-above", "5%"], words].concat());
         assert_eq!(done.code, 3, "{done:#?}");
-        assert!(done.stderr.contains("(95 % range 5.6 to 10.4 %)"), "{done:#?}");
+        assert!(done.stderr.contains("(95 % range +5.6 to +10.5 %)"), "{done:#?}");
     }
 }

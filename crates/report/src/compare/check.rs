@@ -2,8 +2,9 @@
 //! that can be checked.
 
 use super::figures::{By, DYNAMIC, INCLUSIVE, INCLUSIVE_DYNAMIC, PER_UNIT};
-use super::statistics::CONFIDENCE;
-use super::{Comparison, Per, Row};
+use super::statistics::ratio;
+use super::text::range_head;
+use super::{Comparison, Per, Row, WHY_UNBOUNDED, is_multiple, range};
 use ampere_model::digits::significant;
 use ampere_model::signature::is_function;
 use ampere_model::text::{listed, printable, short};
@@ -162,9 +163,14 @@ fn named(name: &str) -> String {
 
 /// Compares the change of a row with the limit, in a sentence about `figure`.
 fn found(row: &Row, figure: &str, allowed_percent: f64) -> (Finding, String) {
-    let (first, difference) = (&row.groups[0], &row.differences[0]);
-    let allowed = first.mean * allowed_percent / 100.0;
-    let (low, high) = difference.interval.unwrap_or((difference.of_means, difference.of_means));
+    let (first, other, difference) = (&row.groups[0], &row.groups[1], &row.differences[0]);
+    // In percent of the first mean; if that is 0, every rise is above the limit.
+    let percent = |(low, high): (f64, f64)| (100.0 * (low - 1.0), 100.0 * (high - 1.0));
+    let (allowed, (low, high)) = match (ratio(first, other), difference.interval) {
+        (Some(range), _) => (allowed_percent, percent(range)),
+        (None, Some(interval)) => (0.0, interval),
+        (None, None) => (first.mean * allowed_percent / 100.0, (difference.of_means, difference.of_means)),
+    };
     let finding = match () {
         () if low > allowed => Finding::Exceeded,
         () if high > allowed => Finding::Unknown,
@@ -184,7 +190,7 @@ fn found(row: &Row, figure: &str, allowed_percent: f64) -> (Finding, String) {
     (finding, words)
 }
 
-/// Describes the change between the groups, with its range: `rose by 7.2 % (95 % range 6.1 to 8.3 %)`.
+/// Describes the change between the groups, with its range: `rose by 7.2 % (95 % range +6.1 to +8.3 %)`.
 fn change(row: &Row) -> String {
     let (first, other, difference) = (&row.groups[0], &row.groups[1], &row.differences[0]);
     // A change that is rounded to 0 has no sign.
@@ -194,22 +200,18 @@ fn change(row: &Row) -> String {
         _ if first.mean <= 0.0 => {
             format!("rose from {} to {}", significant(first.mean, 3), significant(other.mean, 3))
         }
+        _ if is_multiple(first.mean, other.mean) => {
+            format!("rose to {:.0} times as much", other.mean / first.mean)
+        }
         rise if rise > 0.0 => format!("rose by {:.1} %", percent(rise)),
         fall => format!("fell by {:.1} %", percent(-fall)),
     };
-    let range = match difference.interval {
-        None => "a single run shows no noise, so there is no range".to_owned(),
-        Some((low, high)) if first.mean <= 0.0 => {
-            format!("{:.0} % range {} to {}", 100.0 * CONFIDENCE, signed(low), signed(high))
+    let range = match (difference.interval, ratio(first, other)) {
+        (None, _) => "a single run shows no noise, so there is no range".to_owned(),
+        (_, Some((_, high))) if high.is_infinite() => {
+            format!("{} {}: {WHY_UNBOUNDED}", range_head(), range(row, 1))
         }
-        Some((low, high)) => {
-            format!("{:.0} % range {:.1} to {:.1} %", 100.0 * CONFIDENCE, percent(low), percent(high))
-        }
+        _ => format!("{} {}", range_head(), range(row, 1)),
     };
     format!("{verb} ({range})")
-}
-
-fn signed(value: f64) -> String {
-    let sign = if value < 0.0 { "-" } else { "" };
-    format!("{sign}{}", significant(value.abs(), 3))
 }

@@ -26,22 +26,22 @@ fn a_rise_counts_only_if_its_whole_range_is_above_the_limit() {
         (
             [0.9, 1.0, 1.1],
             Finding::Exceeded,
-            "joules rose by 8.9 % (95 % range 6.7 to 11.2 %), more than the 5 % allowed",
+            "joules rose by 8.9 % (95 % range +6.6 to +11.3 %), more than the 5 % allowed",
         ),
         (
             [0.0, 0.8, 1.6],
             Finding::Unknown,
-            "cannot tell whether joules rose by more than the 5 % allowed: joules rose by 6.9 % (95 % range -12.3 to 26.2 %); more runs narrow the range",
+            "cannot tell whether joules rose by more than the 5 % allowed: joules rose by 6.9 % (95 % range -12.2 to +26.2 %); more runs narrow the range",
         ),
         (
             [0.1, 0.2, 0.3],
             Finding::Allowed,
-            "joules rose by 1.0 % (95 % range -1.3 to 3.2 %), not more than the 5 % allowed",
+            "joules rose by 1.0 % (95 % range -1.2 to +3.3 %), not more than the 5 % allowed",
         ),
         (
             [-3.1, -3.0, -2.9],
             Finding::Allowed,
-            "joules fell by 30.7 % (95 % range -32.9 to -28.4 %), not more than the 5 % allowed",
+            "joules fell by 30.7 % (95 % range -32.7 to -28.6 %), not more than the 5 % allowed",
         ),
     ] {
         assert_eq!(checked(groups(&FIRST, &other), &wanted("joules", 5.0)), Ok((finding, words.to_owned())));
@@ -55,11 +55,45 @@ fn a_rise_counts_only_if_its_whole_range_is_above_the_limit() {
     assert_eq!(single(0.0, 0.0), Ok((Finding::Allowed, words.to_owned())));
 }
 
+/// In percent, a fall and the rise of the exchanged groups have different ranges, of which one is the other's inverse. A check decides
+/// by the range that it shows.
+#[test]
+fn a_large_change_has_the_range_of_the_ratio_of_the_means() {
+    let (less, more) = ([0.0, 1.0, 2.0, 1.0], [16.0, 18.0, 20.0, 18.0]); // 11 and 28 J on average
+    let words = "joules fell by 60.7 % (95 % range -65.1 to -55.9 %), not more than the 0 % allowed";
+    assert_eq!(
+        checked(groups(&more, &less), &wanted("joules", 0.0)),
+        Ok((Finding::Allowed, words.to_owned()))
+    );
+    // By the difference alone, the rise would be at least 132 %.
+    let words = "cannot tell whether joules rose by more than the 130 % allowed: joules rose by 154.5 % (95 % range +127 to +187 %); more runs narrow the range";
+    assert_eq!(
+        checked(groups(&less, &more), &wanted("joules", 130.0)),
+        Ok((Finding::Unknown, words.to_owned()))
+    );
+    let many = checked(groups(&less, &[160.0, 165.0, 170.0]), &wanted("joules", 5.0)).unwrap();
+    assert!(
+        many.1.starts_with("joules rose to 16 times as much (95 % range x 14 to x 18), more"),
+        "{many:?}"
+    );
+    // A function of one of three runs: its mean is not clearly above 0.
+    let mut rare = groups(&[0.0, 0.0, 0.0], &[1.0, 1.1, 1.2]);
+    for run in &mut rare[0][1..] {
+        for view in run.summary.devices.iter_mut().flat_map(|device| &mut device.views) {
+            view.regions.retain(|row| &*row.region != "work");
+        }
+    }
+    let table = String::from_utf8(Comparison::of(rare, Per::Run).render(Form::Table)).unwrap();
+    let row = table.lines().find(|line| line.ends_with("  work")).unwrap();
+    assert!(row.contains(" ≥ "), "{table}");
+    assert!(table.contains("(Fieller), without an end if the first mean is not clearly above 0."), "{table}");
+}
+
 #[test]
 fn a_region_and_a_unit_of_work_are_checked_like_the_run() {
     let region = |metric, region| Wanted { metric, region: Some(region), allowed_percent: 5.0 };
     let runs = || groups(&[0.0, 0.1, 0.2], &[0.9, 1.0, 1.1]);
-    let words = "joules of work rose by 29.0 % (95 % range 21.7 to 36.3 %), more than the 5 % allowed";
+    let words = "joules of work rose by 29.0 % (95 % range +20.7 to +38.1 %), more than the 5 % allowed";
     assert_eq!(checked(runs(), &region("joules", "work")), Ok((Finding::Exceeded, words.to_owned())));
     assert_eq!(checked(runs(), &region("seconds", "work")).map(|of| of.0), Ok(Finding::Allowed));
     // The region exists only in the second group.
@@ -131,12 +165,15 @@ fn markdown_has_the_checks_first_and_no_markup_of_names() {
     comparison.check(&Wanted { metric: "joules", region: Some(HOSTILE), allowed_percent: 5.0 }).unwrap();
     let text = String::from_utf8(comparison.render(Form::Markdown)).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "❌ **joules rose by 8.9 % (95 % range 6.7 to 11.2 %), more than the 5 % allowed**");
+    assert_eq!(
+        lines[0],
+        "❌ **joules rose by 8.9 % (95 % range +6.6 to +11.3 %), more than the 5 % allowed**"
+    );
     assert!(lines[2].starts_with("✅ **joules of \\<script\\>alert(1)\\</script\\>"), "{text}");
     assert_eq!(lines[4], "energy +8.9 %; work +29 %");
     assert_eq!(lines[6..8], ["| the runs | 1 | 2 | change |", "| --- | --: | --: | --: |"]);
-    assert!(lines.contains(&"| joules | 10.10 | 11.00 | +8.9 % ± 2.2 % |"), "{text}");
-    assert!(lines.contains(&"| `work` | 3.100 | 4.000 | +29.0 % ± 7.3 % |"), "{text}");
+    assert!(lines.contains(&"| joules | 10.10 | 11.00 | +8.9 % (+6.6..+11.3 %) |"), "{text}");
+    assert!(lines.contains(&"| `work` | 3.100 | 4.000 | +29.0 % (+21..+38 %) |"), "{text}");
     assert!(text.ends_with("do so by chance (Benjamini and Hochberg)\n"), "{text}");
 }
 
@@ -150,7 +187,7 @@ fn junit_has_a_test_case_for_each_check() {
         <?xml version="1.0" encoding="UTF-8"?>
         <testsuites name="ampere compare" tests="2" failures="1" errors="0" skipped="0">
           <testsuite name="r r r -- r r r" tests="2" failures="1" errors="0" skipped="0">
-            <testcase classname="ampere.compare" name="joules at most +5 %"><failure type="exceeded" message="joules rose by 8.9 % (95 % range 6.7 to 11.2 %), more than the 5 % allowed"/></testcase>
+            <testcase classname="ampere.compare" name="joules at most +5 %"><failure type="exceeded" message="joules rose by 8.9 % (95 % range +6.6 to +11.3 %), more than the 5 % allowed"/></testcase>
             <testcase classname="ampere.compare" name="seconds at most +5 %"><system-out>seconds stayed the same (95 % range 0.0 to 0.0 %), not more than the 5 % allowed</system-out></testcase>
             <system-out>energy +8.9 %; work +29 %</system-out>
           </testsuite>

@@ -57,10 +57,11 @@ fn table(comparison: &Comparison, rows: &[&Row], title: &str, out: &mut String) 
         let name = if row.by == By::Run { shown(row) } else { code(&shown(row)) };
         write!(out, "| {name} | {} |", plain(&cells[0].0))?;
         for group in others.clone() {
-            let range =
-                if comparison.has_samples() { comparison.uncertainty(row, group) } else { String::new() };
-            let change = format!("{} {range}", comparison.change(row, group));
-            write!(out, " {} | {} |", plain(&cells[group].0), plain(change.trim_end()))?;
+            let range = Some(comparison.range(row, group));
+            let range = range.filter(|range| comparison.has_samples() && !range.is_empty());
+            let range = range.map_or_else(String::new, |range| format!(" ({range})"));
+            let change = comparison.change(row, group) + &range;
+            write!(out, " {} | {} |", plain(&cells[group].0), plain(&change))?;
         }
         writeln!(out)?;
     }
@@ -74,8 +75,8 @@ fn foot(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
         }
     }
     let notes = comparison.notes.iter().filter(|note| programs::is_needed(note, out)).cloned();
-    let notes: Vec<String> =
-        notes.chain(comparison.not_compared()).chain(comparison.has_samples().then(text::method)).collect();
+    let method = comparison.has_samples().then(|| text::method(out));
+    let notes: Vec<String> = notes.chain(comparison.not_compared()).chain(method).collect();
     notes.into_iter().try_for_each(|note| writeln!(out, "- {}", plain(&printable(&note))))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! figures.rs     the figures that are compared
-//! statistics.rs  means, and the range of their difference
+//! statistics.rs  means, and the ranges of their differences and ratios
 //! programs.rs    the names of programs, which differ in runs of two versions
 //! ranked.rs      the rows that a table shows
 //! verdict.rs     the comparison in one sentence
@@ -39,6 +39,8 @@ use statistics::{Difference, Sample};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const NAME_CHARS_MAX: usize = 56;
+/// The maximum length of an interval in a column.
+const RANGE_CHARS_MAX: usize = 13;
 /// A run whose time or energy differs by more than this factor from those of all others in its group is named.
 const OUTLIER_RATIO: f64 = 1.5;
 /// Joules per unit of work are written with an exponent if all are smaller than this: a unit may be one operation.
@@ -247,12 +249,9 @@ impl Comparison {
         }
     }
 
-    /// Returns half of the interval of a change, for people.
-    fn uncertainty(&self, row: &Row, group: usize) -> String {
-        match self.is_comparable(row) {
-            true => uncertainty(&row.groups[0], &row.differences[group - 1]),
-            false => String::new(),
-        }
+    /// Returns the interval of a change, for people.
+    fn range(&self, row: &Row, group: usize) -> String {
+        if self.is_comparable(row) { short_range(row, group) } else { String::new() }
     }
 
     /// Explains the sign of changes that are not shown, if there are some.
@@ -282,6 +281,11 @@ impl Comparison {
         self.groups.iter().any(|runs| runs.len() > 1)
     }
 }
+
+/// Words for intervals without an end, and the reason why there is none.
+const UNBOUNDED: &str = "unbounded";
+const AT_LEAST: &str = "≥";
+const WHY_UNBOUNDED: &str = "the first mean is not clearly above 0";
 
 /// The change of a figure that cannot be compared.
 const NOT_COMPARED: &str = "-";
@@ -471,26 +475,72 @@ fn change(from: f64, to: f64) -> String {
     if from <= 0.0 {
         return "new".to_owned();
     }
-    let percent = 100.0 * (to - from) / from;
-    if percent.abs() < 1000.0 { format!("{percent:+.1} %") } else { multiple(to / from) }
+    if is_multiple(from, to) { multiple(to / from) } else { format!("{:+.1} %", 100.0 * (to - from) / from) }
+}
+
+/// Whether a change is too large for percent.
+fn is_multiple(from: f64, to: f64) -> bool {
+    to - from >= 10.0 * from
 }
 
 /// Formats a multiple in at most seven characters.
 fn multiple(of: f64) -> String {
-    if of < 1e5 { format!("x {of:.0}") } else { format!("x {of:.0e}") }
+    match of {
+        0.0..9.95 => format!("x {of:.1}"),
+        9.95..1e5 => format!("x {of:.0}"),
+        _ => format!("x {of:.0e}"),
+    }
 }
 
-/// Formats half of the interval of a difference, in percent or in multiples of the first group's mean, or in its own unit if that
-/// mean is zero. `?` if a group has one run.
-fn uncertainty(first: &Sample, difference: &Difference) -> String {
-    let Some((low, high)) = difference.interval else { return "± ?".to_owned() };
-    let half = (high - low) / 2.0;
-    match 100.0 * half / first.mean.abs() {
-        percent if percent > 0.0 && percent < 0.05 => "± <0.1 %".to_owned(),
-        percent if percent < 1000.0 => format!("± {percent:.1} %"),
-        percent if percent.is_finite() => format!("± {}", multiple(percent / 100.0)),
-        _ if half >= 1000.0 => format!("± {half:.0e}"),
-        _ => format!("± {}", ampere_model::text::joules(half)),
+/// Formats the interval of a change in the unit of the change: percent of the first group's mean, or multiples of it. If that
+/// mean is zero, the interval of the difference is formatted in its own unit. `?` if a group has one run.
+fn range(row: &Row, group: usize) -> String {
+    range_in(row, group, 1)
+}
+
+/// Formats the interval of a change for a column.
+fn short_range(row: &Row, group: usize) -> String {
+    let of = |decimals: usize| range_in(row, group, decimals).replace(" to ", "..");
+    Some(of(1)).filter(|text| text.chars().count() <= RANGE_CHARS_MAX).unwrap_or_else(|| of(0))
+}
+
+fn range_in(row: &Row, group: usize, decimals: usize) -> String {
+    let (first, other) = (&row.groups[0], &row.groups[group]);
+    let Some((low, high)) = statistics::ratio(first, other) else {
+        let interval = row.differences[group - 1].interval;
+        return interval.map_or_else(
+            || "?".to_owned(),
+            |(low, high)| format!("{} to {}", plain(low.max(0.0)), plain(high)),
+        );
+    };
+    let percents = [low, high].map(|of| 100.0 * (of - 1.0));
+    let is_long = percents.iter().any(|of| of.is_finite() && of.abs() >= 100.0);
+    let (ends, unit) = match is_multiple(first.mean, other.mean) {
+        true => ([low, high].map(multiple), ""),
+        false => (percents.map(|of| signed(of, if is_long { 0 } else { decimals })), " %"),
+    };
+    match (low, high.is_finite()) {
+        (_, true) => format!("{} to {}{unit}", ends[0], ends[1]),
+        (0.0, false) => UNBOUNDED.to_owned(),
+        (_, false) => format!("{AT_LEAST} {}{unit}", ends[0]),
+    }
+}
+
+fn plain(value: f64) -> String {
+    match value {
+        0.0..1.0 => digits::significant(value, 2),
+        1.0..1e5 => digits::significant(value, 3),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// Formats a number with its sign. Zero, and what is rounded to it, has none.
+fn signed(value: f64, decimals: usize) -> String {
+    let unit = 10_f64.powi(decimals as i32);
+    match (value * unit).round() / unit {
+        0.0 => format!("{:.decimals$}", 0.0),
+        large if large >= 1e4 => format!("{large:+.0e}"),
+        rounded => format!("{rounded:+.decimals$}"),
     }
 }
 

@@ -67,7 +67,7 @@ fn head(comparison: &Comparison, below: &str) -> Markup {
                 "Changes are relative to 1. "
                 @if let Some(words) = comparison.not_compared() { (words) ". " }
                 @if comparison.per != super::Per::Run { "Joules, watts, calls and a function's seconds are per " (comparison.per.name()) ". " }
-                @if comparison.has_samples() { "± after a mean: the standard deviation of a group's runs. After a change, " (text::method()) "." }
+                @if comparison.has_samples() { "± after a mean: the standard deviation of a group's runs. " (with_capital(&text::method(below))) "." }
             }
         }
     }
@@ -123,7 +123,7 @@ fn table(comparison: &Comparison, rows: &[&Row], by: By) -> Markup {
                     @for at in 0..comparison.groups.len() {
                         th.number { (at + 1) }
                         @if has_samples { th.number { "deviation" } }
-                        @if at > 0 { th.number { "change" } @if has_samples { th.number {} } @if most.is_some() { th {} } }
+                        @if at > 0 { th.number { "change" } @if has_samples { th.number { (text::range_head()) } } @if most.is_some() { th {} } }
                     }
                     th { @if by == By::Run { "figure" } @else { (by.name()) } }
                 }
@@ -146,7 +146,7 @@ fn line_of(comparison: &Comparison, row: &Row, cells: &[(String, String)], most:
                     @let difference = &row.differences[at - 1];
                     td.number data-head="change" { (comparison.change(row, at)) }
                     @if has_samples {
-                        td.number { (comparison.uncertainty(row, at)) }
+                        td.number { (comparison.range(row, at)) }
                     }
                     @if let Some(most) = most {
                         td.span { @if comparison.is_comparable(row) { (bar(difference.of_means, difference.interval, most, unclear)) } }

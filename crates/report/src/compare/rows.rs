@@ -1,13 +1,13 @@
 //! A comparison for other programs: all figures of all groups.
 
-use super::statistics::{CONFIDENCE, Difference, Sample};
+use super::statistics::{CONFIDENCE, Difference, Sample, ratio};
 use super::{Comparison, Row};
 use serde_json::{Value, json};
 
 /// The value of the key `schema`.
 const SCHEMA: &str = "ampere-comparison/1";
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 16] = [
     "by",
     "name",
     "figure",
@@ -22,6 +22,8 @@ const COLUMNS: [&str; 14] = [
     "p",
     "adjusted_p",
     "significant",
+    "ratio_low",
+    "ratio_high",
 ];
 
 pub fn csv(comparison: &Comparison) -> Vec<u8> {
@@ -39,6 +41,7 @@ pub fn csv(comparison: &Comparison) -> Vec<u8> {
 fn record(row: &Row, at: usize, group: &Sample) -> [String; COLUMNS.len()] {
     let difference = at.checked_sub(1).map(|at| &row.differences[at]);
     let interval = difference.and_then(|difference| difference.interval);
+    let ratio = at.checked_sub(1).and_then(|_| ratio(&row.groups[0], group));
     let word = |is: Option<bool>| is.map_or_else(String::new, |is| is.to_string());
     let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| figure.to_string());
     [
@@ -56,6 +59,8 @@ fn record(row: &Row, at: usize, group: &Sample) -> [String; COLUMNS.len()] {
         number(difference.and_then(|difference| difference.p)),
         number(difference.and_then(|difference| difference.adjusted_p)),
         word(difference.and_then(Difference::is_significant)),
+        number(ratio.map(|ratio| ratio.0)),
+        number(ratio.map(|ratio| ratio.1)),
     ]
 }
 
@@ -72,17 +77,20 @@ pub fn json(comparison: &Comparison) -> Vec<u8> {
     };
     let row = |row: &Row| {
         let group = |group: &Sample| json!({"values": group.values, "mean": group.mean, "deviation": group.deviation});
-        let difference = |difference: &Difference| {
+        let difference = |(difference, group): (&Difference, &Sample)| {
+            // An infinite end is null.
+            let (ratio_low, ratio_high) = ratio(&row.groups[0], group).unzip();
             json!({
                 "difference": difference.of_means, "low": difference.interval.map(|interval| interval.0),
                 "high": difference.interval.map(|interval| interval.1), "within_noise": difference.is_within_noise(),
                 "p": difference.p, "adjusted_p": difference.adjusted_p, "significant": difference.is_significant(),
+                "ratio_low": ratio_low, "ratio_high": ratio_high,
             })
         };
         json!({
             "by": row.by.name(), "name": row.name, "figure": row.figure(),
             "groups": row.groups.iter().map(group).collect::<Vec<_>>(),
-            "differences": row.differences.iter().map(difference).collect::<Vec<_>>(),
+            "differences": row.differences.iter().zip(&row.groups[1..]).map(difference).collect::<Vec<_>>(),
         })
     };
     let check = |check: &super::Checked| {

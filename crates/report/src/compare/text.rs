@@ -4,7 +4,10 @@
 
 use super::figures::By;
 use super::statistics::CONFIDENCE;
-use super::{About, Comparison, Row, line, names, programs, verdict};
+use super::{
+    AT_LEAST, About, Comparison, RANGE_CHARS_MAX, Row, UNBOUNDED, WHY_UNBOUNDED, line, names, programs,
+    verdict,
+};
 use ampere_model::text::{printable, wrapped};
 use std::fmt::Write;
 use std::ops::Range;
@@ -12,7 +15,7 @@ use std::ops::Range;
 /// Widths in characters.
 const COLUMN: usize = 11;
 const CHANGE: usize = 9;
-const UNCERTAINTY: usize = 10;
+const RANGE: usize = RANGE_CHARS_MAX + 1;
 const INDENT: usize = 5;
 /// The blanks between the last column and the name.
 const GAP: usize = 2;
@@ -25,16 +28,16 @@ const UNCLEAR_MAX: usize = 5;
 pub fn render(comparison: &Comparison, width: usize) -> String {
     let (mut out, mut below) = (String::new(), String::new());
     // Writing to a String cannot fail.
+    if comparison.groups.len() > 2 && comparison.groups.iter().all(|runs| runs.len() == 1) {
+        let words = "To compare groups of runs: ampere compare A1 A2 ... -- B1 B2 ...";
+        let _ = paragraph("", words, width, &mut out).and_then(|()| writeln!(out));
+    }
     for layout in Layout::all(comparison, width) {
         let _ = columns(comparison, &layout, &mut below);
         let _ = tables(comparison, &layout, &mut below);
     }
     let _ = head(comparison, (&below, width), &mut out);
     out += &below;
-    if comparison.groups.len() > 2 && comparison.groups.iter().all(|runs| runs.len() == 1) {
-        let words = "To compare groups of runs: ampere compare A1 A2 ... -- B1 B2 ...";
-        let _ = writeln!(out).and_then(|()| paragraph("", words, width, &mut out));
-    }
     out
 }
 
@@ -52,7 +55,7 @@ impl Layout {
     /// Returns the layouts of the tables that show all groups in this width.
     fn all(comparison: &Comparison, width: usize) -> Vec<Layout> {
         let count = comparison.groups.len();
-        let narrow = CHANGE + if comparison.has_samples() { UNCERTAINTY } else { 0 };
+        let narrow = CHANGE + if comparison.has_samples() { RANGE } else { 0 };
         let left = width.saturating_sub(COLUMN + GAP);
         let is_narrow = (count - 1) * (COLUMN + narrow) + NAME_ROOM_MIN > left;
         let each = if is_narrow { narrow } else { COLUMN + narrow };
@@ -74,13 +77,20 @@ fn paragraph(begin: &str, text: &str, width: usize, out: &mut String) -> std::fm
     begins.zip(lines).try_for_each(|(begin, line)| writeln!(out, "{begin}{line}"))
 }
 
-/// Explains what the printed intervals mean.
-pub fn method() -> String {
+/// Explains what the printed intervals mean. `shown` is the text that has them.
+pub fn method(shown: &str) -> String {
+    let is_unbounded = [UNBOUNDED, AT_LEAST].iter().any(|words| shown.contains(words));
+    let why = if is_unbounded { format!(", without an end if {WHY_UNBOUNDED}") } else { String::new() };
     format!(
-        "±: the {:.0} % interval of a change (Welch). Of the rows that differ, at most {:.0} % are expected to do so by chance (Benjamini and Hochberg)",
-        100.0 * CONFIDENCE,
+        "{}: that of the ratio of the means (Fieller){why}. Of the rows that differ (Welch), at most {:.0} % are expected to do so by chance (Benjamini and Hochberg)",
+        range_head(),
         100.0 * (1.0 - CONFIDENCE)
     )
+}
+
+/// Returns the head of a column of intervals.
+pub fn range_head() -> String {
+    format!("{:.0} % range", 100.0 * CONFIDENCE)
 }
 
 /// Returns the runs of a group, grouped by their description: their names, and the description.
@@ -124,7 +134,9 @@ fn head(comparison: &Comparison, (below, width): (&str, usize), out: &mut String
         )?;
     }
     if comparison.has_samples() {
-        method().split_inclusive(". ").try_for_each(|of| paragraph(&indent, of.trim_end(), width, out))?;
+        method(below)
+            .split_inclusive(". ")
+            .try_for_each(|of| paragraph(&indent, of.trim_end(), width, out))?;
     } else if comparison.rows.iter().any(|row| comparison.is_within_sampling_error(row)) {
         let words = "no clear difference: less than twice the standard error of a sampled function";
         paragraph(&indent, words, width, out)?;
@@ -145,7 +157,7 @@ fn columns(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::f
             write!(line, "{:>COLUMN$}{:>CHANGE$}", group + 1, "change")?;
         }
         if comparison.has_samples() {
-            line.push_str(&" ".repeat(UNCERTAINTY));
+            write!(line, "{:>RANGE$}", range_head())?;
         }
     }
     writeln!(out, "{}", line.trim_end())
@@ -213,7 +225,7 @@ fn line_of(
         }
         write!(out, "{:>CHANGE$}", comparison.change(row, group))?;
         if comparison.has_samples() {
-            write!(out, "{:>UNCERTAINTY$}", comparison.uncertainty(row, group))?;
+            write!(out, "{:>RANGE$}", comparison.range(row, group))?;
         }
     }
     writeln!(out, "{:GAP$}{name}", "")

@@ -1,8 +1,9 @@
 //! The comparison in one sentence: whether the energy differs, and which parts of it differ most.
 
 use super::figures::{By, DYNAMIC_MPI};
-use super::statistics::Difference;
-use super::{Comparison, Row, shown};
+use super::statistics::{Difference, ratio};
+use super::text::range_head;
+use super::{Comparison, Row, range, shown};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::printable;
 
@@ -65,7 +66,7 @@ fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
         match change_of(comparison, group, figure) {
             Some(Some(change)) => differ.push(format!("{name} {change}")),
             Some(None) => match noise_unless_same(comparison, group, figure) {
-                Some(noise) => unknown.push(format!("{name} not known (noise ± {noise:.0} %)")),
+                Some(range) => unknown.push(format!("{name} not known ({range})")),
                 None => same.push(name),
             },
             None => {}
@@ -99,13 +100,16 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Returns the noise of a figure of the run in percent, if its interval does not show that the runs are the same.
-fn noise_unless_same(comparison: &Comparison, group: usize, figure: &str) -> Option<f64> {
+/// Returns the interval of the change of a figure of the run, if it does not show that the runs are the same.
+fn noise_unless_same(comparison: &Comparison, group: usize, figure: &str) -> Option<String> {
     let row = comparison.of_run(figure)?;
     let difference = &row.differences[group - 1];
-    let ((low, high), mean) = (difference.interval?, row.groups[0].mean);
-    let is_same = difference.is_within_noise() == Some(true) && high.max(-low) <= NOISE_MAX * mean;
-    (!is_same).then_some(100.0 * (high - low) / 2.0 / mean)
+    let is_narrow = match ratio(&row.groups[0], &row.groups[group]) {
+        Some((low, high)) => low >= 1.0 - NOISE_MAX && high <= 1.0 + NOISE_MAX,
+        None => difference.interval? == (0.0, 0.0),
+    };
+    let is_same = difference.is_within_noise() == Some(true) && is_narrow;
+    (!is_same).then(|| format!("{} {}", range_head(), range(row, group)))
 }
 
 fn all_joules(comparison: &Comparison, group: usize) -> String {
@@ -119,10 +123,8 @@ fn all_joules(comparison: &Comparison, group: usize) -> String {
     let difference = &row.differences[group - 1];
     match difference.is_significant() {
         Some(false) => match noise_unless_same(comparison, group, "joules") {
-            Some(noise) => {
-                format!(
-                    "whether the {energy} differs is not known (noise ± {noise:.0} %; more runs reduce it)"
-                )
+            Some(range) => {
+                format!("whether the {energy} differs is not known ({range}; more runs narrow it)")
             }
             None => format!("same {energy} (within noise)"),
         },
