@@ -401,7 +401,10 @@ impl Process {
             // A thread has its creator's name until it is given one of its own.
             let Some(thread) = Stat::of_thread(pid, definition.thread) else { continue };
             if thread.name != main.name && !*is_named {
-                definition.name = format!("{} ({})", thread.name, definition.name);
+                // The location of a sampled thread may have been named after it.
+                if !definition.name.starts_with(&thread.name) {
+                    definition.name = format!("{} ({})", thread.name, definition.name);
+                }
                 *is_named = true;
             }
         }

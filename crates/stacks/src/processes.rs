@@ -514,8 +514,8 @@ fn parse_maps(
             let identity = [device, number.parse().ok()?];
             let path = rest.trim_ascii_start();
             let path = if path.is_empty() { b"//anon" } else { path };
-            // In the kernel's records, the offset of a mapping of memory is its address.
-            let is_file = path.starts_with(b"/") && !path.starts_with(b"//");
+            // In the kernel's records, the offset of a mapping of memory is its address, except that of the vDSO.
+            let is_file = path.starts_with(b"/") && !path.starts_with(b"//") || path == b"[vdso]";
             let offset = if is_file { hexadecimal(offset)? } else { start };
             Some(Mapped { start, length: end.checked_sub(start)?, offset, identity, build_id: &[], path })
         };
