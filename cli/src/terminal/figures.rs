@@ -146,6 +146,13 @@ impl Figures {
         of_threads.chain(of_ranks).any(|name| is_python(name))
     }
 
+    /// Whether there is a GPU, or may be one on another node.
+    pub fn has_gpus(&self) -> bool {
+        self.snapshot.devices.iter().any(|device| device.kind == "gpu")
+            || self.has_kernels()
+            || self.job().is_some()
+    }
+
     /// Whether a GPU kernel has ended.
     pub fn has_kernels(&self) -> bool {
         !self.snapshot.kernel_energy.is_empty() || self.job().is_some_and(|job| !job.kernels.is_empty())
@@ -491,9 +498,7 @@ pub fn functions(figures: &Figures, whole_job: bool) -> Table {
 }
 
 pub fn kernels(figures: &Figures, whole_job: bool) -> Table {
-    let is_gpu = |device: &DeviceFigures| device.kind == "gpu";
-    let has_gpus = figures.snapshot.devices.iter().any(is_gpu) || figures.job().is_some();
-    let nothing = if has_gpus { "no GPU kernel has ended yet" } else { "no GPU, and no GPU kernel" };
+    let nothing = "no GPU kernel has ended yet";
     let name = |_: &str, name: &str| Value::Text(name.to_owned());
     match figures.job().filter(|_| whole_job) {
         Some(job) => {

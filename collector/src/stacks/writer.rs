@@ -349,9 +349,9 @@ impl Writer {
 
     /// Writes the CPU time of processes that are neither sampled nor recorded as that of unknown functions.
     fn write_unknown(&mut self, mut sampler: Option<&mut Sampler>, now: u64) {
+        self.ended.retain(|_, at| now.saturating_sub(*at) < ENDED_TIME.as_nanos() as u64);
         let Some(mut unsampled) = self.unsampled.take() else { return };
         let is_sampled = |process| sampler.as_ref().is_some_and(|sampler| sampler.has(process));
-        self.ended.retain(|_, at| now.saturating_sub(*at) < ENDED_TIME.as_nanos() as u64);
         // Processes of a killed collector are requested: to sample all of them at once would take too long.
         let is_awaited = |process| self.awaits_bridges(now) && self.left.processes.contains_key(&process);
         let is_seen = |process| {

@@ -189,7 +189,7 @@ pub fn sentences_with(summary: &Summary, hints: Vec<String>) -> Vec<String> {
     let share = |part: f64, whole: f64| format!("{:.1} %", 100.0 * part / whole);
     let named = |rows: &[(&str, f64)], whole: f64| {
         let names = mentioned(rows, whole).map(|(name, part)| {
-            format!("{} ({})", names::shorten_in(summary, name, NAME_CHARS_MAX), share(*part, whole))
+            format!("{} ({})", names::shorten(name, NAME_CHARS_MAX), share(*part, whole))
         });
         names.collect::<Vec<_>>().join(", ")
     };
@@ -244,7 +244,7 @@ pub fn sentences_with(summary: &Summary, hints: Vec<String>) -> Vec<String> {
             "{}{words} ({}) in MPI functions, where ranks exchange data and wait: most in {} ({})",
             energy(of_mpi),
             share(of_mpi, whole),
-            names::shorten_in(summary, name, NAME_CHARS_MAX),
+            names::shorten(name, NAME_CHARS_MAX),
             energy(*part)
         ));
     }
