@@ -96,11 +96,15 @@ install: build
 install-files:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
 	install -s -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
-	install -s -m 755 $(BIN)/libscorep_substrate_ampere.so $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
+	install -s -m 755 $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
+	@# LD_LIBRARY_PATH names the directory with nothing but the plugin. The names in lib are for those who name lib.
+	install -d $(DESTDIR)$(PREFIX)/lib/ampere-plugin
+	install -s -m 755 $(BIN)/libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/ampere-plugin
+	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/ampere-plugin/libampere_plugin.so
+	for name in libscorep_substrate_ampere.so libampere_plugin.so; do ln -sf ampere-plugin/$$name $(DESTDIR)$(PREFIX)/lib; done
 	@# The host looks in its own directory for the libraries that see GPU kernels.
 	for runtime in cuda hip opencl; do \
 	    if [ -f $(BIN)/libampere_$$runtime.so ]; then install -s -m 755 $(BIN)/libampere_$$runtime.so $(DESTDIR)$(PREFIX)/lib; fi; done
-	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so
 	cp -r $(BIN)/ampere-preload $(DESTDIR)$(PREFIX)/lib
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/ampere/interface

@@ -163,9 +163,10 @@ fn load(groups: Vec<Vec<PathBuf>>) -> anyhow::Result<Vec<Vec<Named>>> {
     bar.end();
     let mut seen = BTreeSet::new();
     for run in groups.iter().flatten().filter(|_| has_groups) {
-        let is_named = |run: &Run| run.host == "trace" && run.start.is_empty(); // after its directory, as others may be
+        // The id of a trace's run is the name of its directory, which other traces may share. Only a start time tells them apart.
+        let has_doubtful_id = |run: &Run| run.host == "trace" && run.start.is_empty();
         let is_new = run.summary.run.id.is_empty()
-            || is_named(&run.summary.run)
+            || has_doubtful_id(&run.summary.run)
             || seen.insert((run.summary.run.id.clone(), run.summary.run.start.clone()));
         ensure!(is_new, "{} was named twice: the variation within a group needs different runs", run.name);
     }

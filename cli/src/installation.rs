@@ -33,7 +33,10 @@ pub fn find() -> anyhow::Result<Installation> {
     if !collector.is_file() {
         bail!("no ampere-collector in {}: build or install all of ampere", here.display());
     }
-    let plugin = library("libscorep_substrate_ampere.so")?;
+    // An installation has the plugin in a directory of its own. In LD_LIBRARY_PATH, `lib` would give the command other libraries
+    // of this directory instead of its own ones.
+    let plugin = library("ampere-plugin/libscorep_substrate_ampere.so")
+        .or_else(|_| library("libscorep_substrate_ampere.so"))?;
     let plugin = std::fs::canonicalize(&plugin).unwrap_or(plugin);
     let host = std::fs::canonicalize(library("libampere_host.so")?)?;
     let preloaded = host.with_file_name(ampere_preload::DIRECTORY);

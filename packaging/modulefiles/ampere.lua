@@ -11,4 +11,4 @@ SCOREP_SUBSTRATE_PLUGINS=ampere         does the same in a program that was buil
 prepend_path("PATH", pathJoin(prefix, "bin"))
 prepend_path("MANPATH", pathJoin(prefix, "share/man"))
 -- Score-P finds the plugin there.
-prepend_path("LD_LIBRARY_PATH", pathJoin(prefix, "lib"))
+prepend_path("LD_LIBRARY_PATH", pathJoin(prefix, "lib/ampere-plugin"))

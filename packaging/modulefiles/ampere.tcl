@@ -13,4 +13,4 @@ proc ModulesHelp { } {
 prepend-path PATH $prefix/bin
 prepend-path MANPATH $prefix/share/man
 # Score-P finds the plugin there.
-prepend-path LD_LIBRARY_PATH $prefix/lib
+prepend-path LD_LIBRARY_PATH $prefix/lib/ampere-plugin

@@ -21,16 +21,16 @@ fn own_command() -> Vec<OsString> {
 }
 
 /// Returns the collector's program: the one that `AMPERE_COLLECTOR` names, or the one next to this library (in a build)
-/// or in `../bin` (in an installation).
+/// or in `../../bin` (in an installation).
 fn find_collector() -> Result<PathBuf, Error> {
     if let Some(path) = std::env::var_os("AMPERE_COLLECTOR").filter(|path| !path.is_empty()) {
         return Ok(PathBuf::from(path));
     }
     let library = own_path().ok_or(Error::OwnPathUnknown)?;
     let here = library.parent().unwrap_or(Path::new("."));
-    let candidates = [here.join("ampere-collector"), here.join("../bin/ampere-collector")];
+    let candidates = [here.join("ampere-collector"), here.join("../../bin/ampere-collector")];
     let found = candidates.iter().find(|path| path.is_file()).cloned();
-    found.ok_or_else(|| Error::NoCollector([here.to_owned(), here.join("../bin")]))
+    found.ok_or_else(|| Error::NoCollector([here.to_owned(), here.join("../../bin")]))
 }
 
 /// Returns the file that this code was loaded from.

@@ -41,10 +41,15 @@ pub struct Endpoint {
 
 /// The reason why nothing can be sent, as a message of one line.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "no energy is sent to {0:?}: use a URL that begins with http://, such as {DEFAULT}, or AMPERE_OTLP=on"
-)]
-pub struct WrongEndpoint(String);
+pub enum WrongEndpoint {
+    #[error(
+        "no energy is sent to {0:?}: use a URL that begins with http://, such as {DEFAULT}, or AMPERE_OTLP=on"
+    )]
+    NoHttp(String),
+    /// The password must not be in the results.
+    #[error("no energy is sent: the URL has a user or a password in it (@), and neither can be sent")]
+    HasPassword,
+}
 
 /// The thread that sends a run's figures.
 #[derive(Debug)]
@@ -61,7 +66,7 @@ impl Endpoint {
     /// Reads the setting. `variable` returns the value of a variable.
     ///
     /// # Errors
-    /// The setting, or OpenTelemetry's variable that it refers to, is not a URL of plain HTTP.
+    /// The setting, or OpenTelemetry's variable that it refers to, is not a URL of plain HTTP, or has a password in it.
     pub fn of_setting(
         setting: &str,
         variable: impl Fn(&str) -> Option<String>,
@@ -71,8 +76,11 @@ impl Endpoint {
             "on" => of_variable().unwrap_or((DEFAULT.to_owned(), true)),
             url => (url.to_owned(), true),
         };
+        if url.contains('@') {
+            return Err(WrongEndpoint::HasPassword);
+        }
         let rest = url.strip_prefix("http://").filter(|rest| !rest.is_empty() && !rest.starts_with('/'));
-        let rest = rest.ok_or_else(|| WrongEndpoint(url.clone()))?;
+        let rest = rest.ok_or_else(|| WrongEndpoint::NoHttp(url.clone()))?;
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let path = format!("/{path}");
         let path = match is_base && !path.ends_with(PATH) {
@@ -261,6 +269,10 @@ mod tests {
         assert_eq!(endpoint("http://[::1]:5/v1/metrics", &[]).unwrap(), "[::1]:5/v1/metrics");
         for wrong in ["", "true", "https://otel", "http://", "http:///path", "localhost:4318"] {
             assert!(endpoint(wrong, &variables).is_err(), "{wrong}");
+        }
+        for url in ["http://user:secret@otel:1/own", "https://user:secret@otel"] {
+            let why = endpoint("on", &[(VARIABLES[0].0, url)]).unwrap_err().to_string();
+            assert!(!why.contains("secret"), "{why}");
         }
     }
 

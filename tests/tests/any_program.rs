@@ -1548,6 +1548,28 @@ fn a_java_program_does_the_same_as_without_samples() {
     assert!(rows.iter().filter_map(of_java).sum::<f64>() > 0.0, "{rows:#?}");
 }
 
+/// Two threads that call instrumented functions and MPI.
+const THREADS_OF_MPI: &str = r#"
+    #include <mpi.h>
+    #include <pthread.h>
+    __attribute__((noinline)) static int calls(int n) { return n < 2 ? n : calls(n - 1) + calls(n - 2); }
+    static void *work(void *unused) {
+        int flag;
+        for (int i = 0; i < 50; i++) { calls(8); MPI_Initialized(&flag); }
+        return NULL;
+    }
+    int main(int argc, char **argv) {
+        int given;
+        pthread_t thread;
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
+        pthread_create(&thread, NULL, work, NULL);
+        work(NULL);
+        pthread_join(thread, NULL);
+        MPI_Finalize();
+        return 23;
+    }
+"#;
+
 #[test]
 fn programs_with_sanitizers_do_the_same_as_without_samples() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -1577,6 +1599,10 @@ fn programs_with_sanitizers_do_the_same_as_without_samples() {
             }
         }
     }
+    skip_unless!(on_path("mpicc.openmpi"), "no mpicc.openmpi");
+    let options = ["-O1", "-pthread", "-fsanitize=thread", "-finstrument-functions"];
+    let program = place.compile("mpicc.openmpi", "mpi", THREADS_OF_MPI, &options).display().to_string();
+    run(&mut as_it_is(&place, &[&program])).as_without(&run(&mut place.command(&program)));
 }
 
 /// As many threads as the first argument gives, all at once. Each works for a moment, two at a time: if a thousand threads

@@ -62,6 +62,23 @@ fn an_installation_in_an_empty_root_works() {
     place.assert_clean();
 }
 
+/// `/usr/local` and the environments of conda have other libraries in `lib`.
+#[test]
+fn libraries_next_to_amperes_are_not_loaded_instead_of_the_programs_own() {
+    let place = Place::new();
+    let prefix = place.path("prefix");
+    make("install-files", &[("PREFIX", &prefix)]);
+    let options = ["-shared", "-fPIC", "-Wl,-soname,libsame.so"];
+    let own = place.compile("cc", "libsame.so", "int answer(void) { return 7; }", &options);
+    let main = "int answer(void); int main(void) { return answer(); }";
+    let own_first = ["-Wl,--enable-new-dtags,-rpath,$ORIGIN", own.to_str().expect("UTF-8")];
+    let program = place.compile("cc", "program", main, &own_first);
+    place.compile("cc", "prefix/lib/libsame.so", "int answer(void) { return 1; }", &options);
+    let done = run(place.command(prefix.join("bin/ampere")).args(["run", "-o", "out", "--"]).arg(&program));
+    assert_eq!(done.code, 7, "{done:#?}");
+    place.assert_clean();
+}
+
 /// Returns the Markdown files of a directory and of the directories in it.
 fn pages(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).expect("a directory").flatten().map(|entry| entry.path());
@@ -163,7 +180,8 @@ fn the_module_files_lead_to_the_installation() {
         let shown =
             text(&succeed(place.command("bash").args(["-c", &script]).env("MODULEPATH", &files)).stdout);
         let lines: Vec<&str> = shown.lines().collect();
-        let expected = [tree.join("bin/ampere"), tree.join("lib")].map(|path| path.display().to_string());
+        let expected =
+            [tree.join("bin/ampere"), tree.join("lib/ampere-plugin")].map(|path| path.display().to_string());
         assert_eq!(lines[..2], expected, "{kind}: {shown}");
         assert!(lines[2].starts_with("ampere "), "{kind}: {shown}");
     }

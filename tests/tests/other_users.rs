@@ -294,6 +294,16 @@ fn directories_for_results_are_open_to_the_group_only_where_that_is_set() {
 }
 
 #[test]
+fn a_umask_that_takes_everything_from_the_user_does_not_affect_later_runs() {
+    let place = Place::new();
+    run(&mut with_umask("777", &place.ampere_run("out", ["true"])));
+    let entries =
+        std::fs::read_dir(place.path("shm")).expect("a directory").map(|entry| entry.expect("an entry"));
+    let modes: Vec<u32> = entries.map(|entry| entry.metadata().expect("it exists").mode() & 0o7777).collect();
+    assert_eq!(modes, [0o700]);
+}
+
+#[test]
 fn results_go_to_the_directory_that_was_claimed_and_not_to_what_is_put_in_its_place() {
     skip_unless!(is_root(), "needs root");
     for exchange in ["ln -s ../other out", "mv other out", "mkdir -m 777 out"] {
@@ -521,6 +531,19 @@ fn pipes_and_files_without_end_are_not_waited_for() {
                     assert!(!said.contains("panicked"), "{said}");
                 }
             }
+        }
+    }
+    for name in ["traces.def", "traces/0.def", "traces/0.evt"] {
+        let place = place();
+        whole_run(&place, "out");
+        let path = place.path("out").join(name);
+        std::fs::remove_file(&path).expect("it is there");
+        pipe(&path);
+        of_other(&place.path("out"));
+        for arguments in [&["attribute", "out"][..], &["report", "out", "-f", "chrome"], &["replay", "out"]] {
+            let done = run(&mut place.ampere(arguments));
+            assert_eq!(done.code, 1, "{done:#?}");
+            done.said_once(&[name, "not a regular file"]);
         }
     }
 }

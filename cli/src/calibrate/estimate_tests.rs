@@ -225,7 +225,7 @@ fn a_counter_that_does_not_see_the_load_has_no_delay() {
             close("mean", outcome.mean_watts.unwrap(), 90.0, 5.0);
         }
     }
-    // Another load that is unrelated to the wave, every 0.7 to 1.3 s, is not a response either.
+    // Another load with a period of 0.77 s, which is unrelated to the wave, is not a response either.
     let made_up = MadeUp::default();
     let other = MadeUp { period: 0.77, periods: 26, ..MadeUp::default() };
     let outcome = estimate(&other.movements(1), &made_up.wave(), 0.001);
@@ -355,7 +355,7 @@ proptest! {
         };
         let outcome = estimate(&made_up.movements(seed), &made_up.wave(), made_up.reading);
         if outcome.verdict == Verdict::NoResponse {
-            // With only a dozen readings in a period, or with much noise, the wave may not be found.
+            // With only a dozen movements in a period, or with much noise, the wave may not be found.
             prop_assert!(noise > 0.15 * amplitude || update > 0.08, "this wave must be found");
             return Ok(());
         }

@@ -202,9 +202,10 @@ fn by_shell(command: &Command, error: std::io::Error) -> std::io::Result<Command
     Ok(with_words(command, OsStr::new("/bin/sh"), &words))
 }
 
-/// Whether a limit on processes or memory was reached. The command may still fit without ampere's own processes.
+/// Whether a limit on processes, memory or files was reached, or system calls are forbidden (seccomp). The command may still run
+/// without ampere's own processes.
 pub fn is_a_limit(error: &std::io::Error) -> bool {
-    let limits = [Errno::AGAIN, Errno::NOMEM].map(Errno::raw_os_error);
+    let limits = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::PERM].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|code| limits.contains(&code))
 }
 
@@ -217,14 +218,14 @@ pub struct Ended {
 }
 
 /// Waits for the command. Signals that are meant for it are passed on, and do not end this process. Without a listener, or if
-/// no thread can be started, this only waits. `live` is hidden while the command is stopped. `at_end_request` is called when a
-/// signal asks the command to end, and `at_end` as soon as it has ended.
+/// no thread can be started, this only waits. `live` is hidden while the command is stopped. `at_end_request` is called with a
+/// signal that asks the command to end, and `at_end` as soon as it has ended.
 pub fn wait_for(
     child: Child,
     listener: Option<Listener>,
     mut witness: Option<Witness>,
     live: Option<&LiveTable>,
-    at_end_request: &dyn Fn(),
+    at_end_request: &dyn Fn(i32),
     at_end: &(dyn Fn(Ended) + Sync),
 ) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_child(&child);

@@ -193,7 +193,6 @@ impl RunArguments {
 }
 
 pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
-    let installation = installation::find()?;
     installation::program(&arguments.command[0])?;
     // A mistake in the settings is reported before the job starts.
     let config = arguments.config()?;
@@ -209,6 +208,13 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
         arguments.note_unmeasured(rank, &"AMPERE_DISABLE is set")?;
         return Err(command::become_command(command::unchanged(&arguments)).into());
     }
+    let installation = match installation::find() {
+        Ok(installation) => installation,
+        Err(why) => {
+            arguments.note_unmeasured(rank, &one_line(&*why))?;
+            return Err(command::become_command(command::unchanged(&arguments)).into());
+        }
+    };
     if let Some(rank) = rank {
         let for_all = [
             ("--require", arguments.require),
@@ -277,14 +283,18 @@ fn measure(
         }
     };
     copying.iter_mut().for_each(Copying::release);
-    let (copying, end) = (Mutex::new(copying), OnceLock::new());
+    let (copying, end, order) = (Mutex::new(copying), OnceLock::new(), OnceLock::new());
     let live = (!arguments.quiet).then(|| LiveTable::start(&output, access.token().cloned()));
     let at_end = |ended: command::Ended| {
-        end.get_or_init(|| end_of(&ended, &copying)).save(session.directory());
+        let first = order.get().copied();
+        end.get_or_init(|| end_of(&ended, first, &copying)).save(session.directory());
         collector.close();
     };
-    let status =
-        command::wait_for(child, listener, witness, live.as_ref(), &|| collector.request_write(), &at_end)?;
+    let at_order = |signal: i32| {
+        order.get_or_init(|| signal);
+        collector.request_write();
+    };
+    let status = command::wait_for(child, listener, witness, live.as_ref(), &at_order, &at_end)?;
     if let Some(live) = live {
         live.stop();
     }
@@ -314,13 +324,15 @@ fn note_not_preloadable(arguments: &RunArguments, installation: &Installation) {
     }
 }
 
-/// Copies the rest of the command's output. Returns what the collector needs to know about how the command ended.
-fn end_of(ended: &command::Ended, copying: &Mutex<Option<Copying>>) -> CommandEnd {
+/// Copies the rest of the command's output. Returns what the collector needs to know about how the command ended. `order` is the
+/// first signal that asked it to end.
+fn end_of(ended: &command::Ended, order: Option<i32>, copying: &Mutex<Option<Copying>>) -> CommandEnd {
     let copying = copying.lock().ok().and_then(|mut copying| copying.take());
     CommandEnd {
         pid: ended.pid,
         status: command::shell_status(ended.status),
         signal: ended.status.signal(),
+        order,
         cpu_ns: ended.cpu_time.as_nanos() as u64,
         notes: copying.map(Copying::finish).unwrap_or_default(),
     }
@@ -370,8 +382,11 @@ fn start_command(
 
 fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow::Result<ExitCode> {
     let listener = Listener::start();
-    let child = command::spawn(&command::unchanged(arguments), |_| {});
-    let child = child.map_err(|error| CannotRun::refused(&arguments.command[0], &error))?;
+    let Ok(child) = command::spawn(&command::unchanged(arguments), |_| {}) else {
+        // The command itself needs no second process, and no descriptor.
+        drop(witness);
+        return Err(command::become_command(command::unchanged(arguments)).into());
+    };
     Ok(command::end_as(command::wait_for(child, listener, witness, None, &|| {}, &|_| {})?))
 }
 

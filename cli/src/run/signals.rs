@@ -146,13 +146,13 @@ impl Listener {
         move || _ = news.send(News::Stopped)
     }
 
-    /// Passes signals on to the command until it has ended. `at_order` is called when a signal asks the command to end, and `stop`
-    /// after the command has been stopped.
+    /// Passes signals on to the command until it has ended. `at_order` is called with a signal that asks the command to end, and
+    /// `stop` after the command has been stopped.
     pub fn pass_on(
         self,
         to: Pid,
         witness: Option<&mut Witness>,
-        at_order: &dyn Fn(),
+        at_order: &dyn Fn(i32),
         stop: &dyn Fn(),
         ended: Receiver<()>,
     ) {
@@ -163,7 +163,7 @@ impl Listener {
 async fn pass_on(
     to: Pid,
     witness: Option<&mut Witness>,
-    at_order: &dyn Fn(),
+    at_order: &dyn Fn(i32),
     stop: &dyn Fn(),
     mut ended: Receiver<()>,
     news: UnboundedSender<News>,
@@ -188,8 +188,10 @@ async fn pass_on(
             }
             Some(one) = all.recv() => one,
         };
-        if matches!(one, News::Got(number) if ORDERS_TO_END.contains(&SIGNALS[number])) {
-            at_order();
+        if let News::Got(number) = one
+            && ORDERS_TO_END.contains(&SIGNALS[number])
+        {
+            at_order(SIGNALS[number].as_raw());
         }
         is_stopped &= !matches!(one, News::Got(number) if SIGNALS[number] == Signal::CONT);
         match one {

@@ -11,6 +11,7 @@ use ampere_figures::summary::least_trusted;
 use ampere_model::digits::{self, energy};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_python;
+use ampere_model::sum;
 use ampere_model::text::printable;
 use ampere_report::page::{Page, PowerSeries};
 use std::borrow::Cow;
@@ -120,7 +121,7 @@ impl Figures {
     pub fn idle_joules(&self) -> f64 {
         let of =
             |device: &DeviceFigures| device.division.idle_joules_ranks - device.division.other_jobs_joules;
-        self.idle_of_page.unwrap_or_else(|| self.snapshot.topmost().map(of).sum()) + 0.0
+        self.idle_of_page.unwrap_or_else(|| sum(self.snapshot.topmost().map(of)))
     }
 
     /// Returns the ranks whose call paths can be requested, in the collector's order.
@@ -143,6 +144,13 @@ impl Figures {
         let of_threads = self.snapshot.threads_energy.iter().map(|row| &row.region);
         let of_ranks = self.snapshot.region_energy.iter().map(|row| &row.region);
         of_threads.chain(of_ranks).any(|name| is_python(name))
+    }
+
+    /// Whether there is a GPU, or may be one on another node.
+    pub fn has_gpus(&self) -> bool {
+        self.snapshot.devices.iter().any(|device| device.kind == "gpu")
+            || self.has_kernels()
+            || self.job().is_some()
     }
 
     /// Whether a GPU kernel has ended.
@@ -490,9 +498,7 @@ pub fn functions(figures: &Figures, whole_job: bool) -> Table {
 }
 
 pub fn kernels(figures: &Figures, whole_job: bool) -> Table {
-    let is_gpu = |device: &DeviceFigures| device.kind == "gpu";
-    let has_gpus = figures.snapshot.devices.iter().any(is_gpu) || figures.job().is_some();
-    let nothing = if has_gpus { "no GPU kernel has ended yet" } else { "no GPU, and no GPU kernel" };
+    let nothing = "no GPU kernel has ended yet";
     let name = |_: &str, name: &str| Value::Text(name.to_owned());
     match figures.job().filter(|_| whole_job) {
         Some(job) => {

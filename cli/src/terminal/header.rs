@@ -179,8 +179,10 @@ fn device_line(figures: &Figures, device: &DeviceFigures, width: usize, columns:
     let mut spans = vec![Span::raw(text), quality_span(quality(&device.energy))];
     let used: usize = spans.iter().map(Span::width).sum();
     let used = used + if device.counter.stale { STALE.len() } else { 0 };
-    let room = usize::from(columns).saturating_sub(used);
-    spans.push(history(figures, &device.device, room.min(HISTORY_MAX)).cyan());
+    const POWER: &str = "power ";
+    let room = usize::from(columns).saturating_sub(used + POWER.len());
+    let chart = history(figures, &device.device, room.min(HISTORY_MAX));
+    spans.extend((chart.width() > 0).then(|| [Span::raw(POWER), chart.cyan()]).into_iter().flatten());
     if device.counter.stale {
         spans.push(STALE.red());
     }
@@ -218,7 +220,7 @@ fn trust(figures: &Figures, width: u16) -> Line<'static> {
     }
     let sum = |of: fn(&DeviceFigures) -> f64| snapshot.topmost().map(of).sum::<f64>();
     let others = sum(|device| device.division.other_jobs_joules);
-    spans.push(Span::raw(format!("in no function {}  ", energy(figures.idle_joules()))));
+    spans.push(Span::raw(format!("idle {}  ", energy(figures.idle_joules()))));
     spans.extend(pending_words(snapshot).map(|words| Span::raw(words + "  ")));
     if others > 0.0 {
         spans.push(Span::raw(format!("other jobs {}  ", energy(others))));

@@ -10,7 +10,7 @@ use ampere_endpoint::token::Token;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::{RankFigures, Snapshot};
 use ampere_model::text::{first_words, joules, printable, short};
-use ampere_report::first::names::shorten_among;
+use ampere_report::first::names::shorten;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::Stylize;
@@ -137,7 +137,9 @@ fn fetch<T: DeserializeOwned>(announced: &Announced, path: &str, token: Option<&
 pub fn line(snapshot: &Snapshot, job: Option<&Job>) -> String {
     let unit = unit(snapshot);
     let largest = largest(snapshot, 3);
-    let top = largest.iter().map(|(name, sum)| format!("{} {} {unit}", named(snapshot, name), joules(*sum)));
+    let top = largest
+        .iter()
+        .map(|(name, sum)| format!("{} {} {unit}", shorten(name, NAME_CHARS_MAX), joules(*sum)));
     let top: Vec<String> = top.collect();
     let of_job = job
         .filter(|job| job.nodes.len() > 1)
@@ -148,13 +150,6 @@ pub fn line(snapshot: &Snapshot, job: Option<&Job>) -> String {
         device_words(snapshot),
         top.join(", ")
     )
-}
-
-/// Returns the name of a function or kernel as the table has it.
-fn named(snapshot: &Snapshot, name: &str) -> String {
-    let kernels = snapshot.kernel_energy.iter().map(|row| row.kernel.as_str());
-    let functions = snapshot.region_energy.iter().map(|row| row.region.as_str());
-    shorten_among(name, functions.chain(kernels), NAME_CHARS_MAX)
 }
 
 fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
@@ -180,7 +175,9 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
     let listed = snapshot.ranks.iter().filter(|process| !has_ranks || process.is_rank());
     let running: Vec<String> = listed
         .take(8)
-        .map(|r| format!("{}: {}", short(r.shown(), NAME_CHARS_MAX), named(snapshot, &r.current_region)))
+        .map(|r| {
+            format!("{}: {}", short(r.shown(), NAME_CHARS_MAX), shorten(&r.current_region, NAME_CHARS_MAX))
+        })
         .collect();
     let rows = Rect { y: area.y + 2, height: few.rows.len() as u16, ..area };
     few.draw(

@@ -264,8 +264,7 @@ impl Table {
         }
     }
 
-    /// Returns the names of all rows in at most `width` characters, and whether one had to be cut. The same namespace is left
-    /// out of all names, including those that are not on the screen.
+    /// Returns the names of all rows in at most `width` characters, and whether one had to be cut.
     fn names(&self, width: u16) -> (Vec<String>, bool) {
         let width = usize::from(width);
         let texts = self.rows.iter().map(|row| row.values.last().map_or_else(String::new, Value::shown));

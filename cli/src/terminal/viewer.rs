@@ -322,10 +322,14 @@ impl Viewer {
         Asked::Figures
     }
 
-    /// Returns the views of the run. Only Python programs have the view of Python functions.
+    /// Returns the views of the run. Only Python programs have the view of Python functions, and only runs with GPUs that of kernels.
     fn views(&self) -> Vec<View> {
-        let has_python = self.view == View::Python || self.figures.has_python();
-        View::ALL.into_iter().filter(|view| *view != View::Python || has_python).collect()
+        let has_rows = |view: &View| match view {
+            View::Python => self.figures.has_python(),
+            View::Kernels => self.figures.has_gpus(),
+            _ => true,
+        };
+        View::ALL.into_iter().filter(|view| *view == self.view || has_rows(view)).collect()
     }
 
     fn show_next(&mut self, step: isize) -> Asked {
@@ -513,7 +517,10 @@ impl Viewer {
     fn draw_words(&self, words: Words, picture: &mut Buffer, area: Rect) {
         let (first, lines) = match words {
             Words::Help => {
-                let lines = HELP.iter().map(|(key, words)| format!("  {key:<18} {words}"));
+                let views: Vec<&str> = self.views().into_iter().map(View::name).collect();
+                let views = [("a number, Tab", views.join(", "))];
+                let keys = HELP.iter().map(|(key, words)| (*key, (*words).to_owned()));
+                let lines = views.into_iter().chain(keys).map(|(key, words)| format!("  {key:<18} {words}"));
                 (Some(" Keys, as in htop; any key goes back"), lines.collect())
             }
             Words::Notes => {
@@ -579,8 +586,7 @@ fn keys_line(width: u16) -> Line<'static> {
     Line::from(spans)
 }
 
-const HELP: [(&str, &str); 21] = [
-    ("1 to 7, Tab", "functions, ranks, kernels, devices, nodes, tree, python"),
+const HELP: [(&str, &str); 20] = [
     ("arrows, PgUp PgDn", "move; Home and End: first and last row"),
     ("F3 or /", "search; n or F3: the next one"),
     ("F4 or \\", "show only rows with this text; Escape: all"),
@@ -599,7 +605,7 @@ const HELP: [(&str, &str); 21] = [
     ("W NOW, DYN W NOW", "mean power of the last two seconds; its dynamic part"),
     ("WAITED, CAUSED J", "static and dynamic joules of waiting in MPI"),
     ("SELF (DYN) J", "joules of a function without the functions that it calls"),
-    ("IDLE", "part of a node's joules in no function"),
+    ("IDLE, (idle)", "joules in no function; of a node, their part"),
     ("LOST, BAD", "events not recorded; readings not believed"),
 ];
 

@@ -132,9 +132,9 @@ fn functions_are_shown_with_devices_and_losses() {
         (80, 24),
         expect![[r#"
              ampere mpirun ./solver                       at 12.0 s  2 ranks  35000 events
-             cpu      1.92 kJ     160 W  ██
-             GPU-0      480 J    40.0 W  estimated  ██
-             behind by 0.0 s  in no function 600 J  3 dropped
+             cpu      1.92 kJ     160 W  power ██
+             GPU-0      480 J    40.0 W  estimated  power ██
+             behind by 0.0 s  idle 600 J  3 dropped
              no energy counter of the GPU was found
              1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                  TOTAL J▼  OF TOTAL     W NOW       CALLS    SECONDS FUNCTION
@@ -390,7 +390,7 @@ fn the_tree_and_the_lines_above_it_are_of_one_moment_or_the_difference_is_shown(
     viewer.figures.show_joules_of_page();
     viewer.refresh();
     let shown = text(&viewer.draw((100, 24), None));
-    for words in [" at 11.5 s ", "1.80 kJ", "in no function 77.0 J", " 120     50.0% "] {
+    for words in [" at 11.5 s ", "1.80 kJ", "idle 77.0 J", " 120     50.0% "] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     assert!(!shown.contains("call paths at"), "{shown}");
@@ -442,7 +442,7 @@ fn busy_cores_are_of_those_that_the_run_can_use_and_other_programs_are_named_whe
         let shown = text(&viewer.draw((width, 24), None));
         shown.lines().find(|line| line.contains("dropped")).expect("the line").trim_end().to_owned()
     };
-    let rest = "behind by 0.0 s  in no function 600 J  3 dropped";
+    let rest = "behind by 0.0 s  idle 600 J  3 dropped";
     assert_eq!(line(100, &mut viewer), format!(" 0.4 of 2 cores busy, others 1.5  {rest}"));
     assert_eq!(line(80, &mut viewer), format!(" 0.4 of 2 cores busy  {rest}"));
     assert_eq!(line(60, &mut viewer), format!(" {rest}"));
@@ -500,7 +500,7 @@ fn several_nodes_are_all_shown_or_only_the_first() {
         expect![[r#"
              ampere mpirun .…lver 2 nodes: 3.00 kJ 120 W  at 12.0 s  2 ranks  35000 events
              2 devices    2.40 kJ     200 W  estimated
-             behind by 0.0 s  in no function 600 J  5 dropped
+             behind by 0.0 s  idle 600 J  5 dropped
              1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                  TOTAL J▼  OF TOTAL     W NOW    IDLE  RANKS STATE    NODE
                      2400     80.0%       120       -      2 running  n1
@@ -753,7 +753,7 @@ fn help_lists_the_keys_and_any_key_closes_it() {
         (80, 24),
         expect![[r#"
              Keys, as in htop; any key goes back
-              1 to 7, Tab        functions, ranks, kernels, devices, nodes, tree, python
+              a number, Tab      functions, ranks, kernels, devices, nodes, tree
               arrows, PgUp PgDn  move; Home and End: first and last row
               F3 or /            search; n or F3: the next one
               F4 or \            show only rows with this text; Escape: all
@@ -772,7 +772,7 @@ fn help_lists_the_keys_and_any_key_closes_it() {
               W NOW, DYN W NOW   mean power of the last two seconds; its dynamic part
               WAITED, CAUSED J   static and dynamic joules of waiting in MPI
               SELF (DYN) J       joules of a function without the functions that it calls
-              IDLE               part of a node's joules in no function
+              IDLE, (idle)       joules in no function; of a node, their part
               LOST, BAD          events not recorded; readings not believed
 
             F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
@@ -790,4 +790,15 @@ fn a_view_that_is_not_offered_has_no_key() {
     let mut viewer = viewer();
     press(&mut viewer, "27");
     assert_eq!(viewer.view(), View::Ranks);
+    let mut snapshot = snapshot(14.0);
+    snapshot.devices.retain(|device| device.kind != "gpu");
+    snapshot.kernel_energy.clear();
+    viewer.figures.add(snapshot);
+    press(&mut viewer, "3");
+    assert_eq!(viewer.view(), View::Ranks, "a run without GPUs");
+    viewer.press(Key::Tab);
+    assert_eq!(viewer.view(), View::Devices);
+    press(&mut viewer, "?");
+    let help = text(&viewer.draw((80, 24), None));
+    assert!(help.contains("functions, ranks, devices, nodes, tree\n"), "{help}");
 }

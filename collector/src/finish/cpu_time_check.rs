@@ -17,8 +17,8 @@ const SECONDS_MIN: f64 = 0.1;
 type Seconds = HashMap<(u32, u64), f64>;
 
 impl Finish {
-    /// Returns, for each process, the time in its rows. Also returns the time of threads that record nothing while their main
-    /// thread does, because the main thread's rows would hide it.
+    /// Returns, for each process, the time in its rows. Also returns the time of threads that are in no row while their main
+    /// thread records its functions, because the main thread's rows would hide it.
     fn seconds_of_processes(&self, attributor: &Attributor) -> (Seconds, Seconds) {
         let (mut in_rows, mut hidden) = (Seconds::new(), Seconds::new());
         for process in &self.run.ingest.processes {
@@ -26,11 +26,12 @@ impl Finish {
             let (mut main, mut others) = (0.0, 0.0);
             for thread in threads {
                 let seconds = thread.index.map_or(0.0, |index| attributor.seconds_in_frames(index));
-                *(if thread.definition.id.0 == 0 { &mut main } else { &mut others }) += seconds;
+                let is_main = thread.definition.id.0 == 0 && !process.is_sampled();
+                *(if is_main { &mut main } else { &mut others }) += seconds;
             }
             let key = (process.info.pid, process.info.start_time);
             *in_rows.entry(key).or_default() += main + others;
-            *hidden.entry(key).or_default() += (process.unsampled_seconds() - others).max(0.0);
+            *hidden.entry(key).or_default() += process.unsampled_seconds() - others;
         }
         (in_rows, hidden)
     }

@@ -243,6 +243,7 @@ impl<'a> RunSummary<'a> {
         let processes = &self.run.ingest.processes;
         let mut notes = Vec::new();
         notes.extend(Gap::notes(gaps));
+        notes.extend(self.interruption());
         notes.extend(Ending::notes(endings));
         notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(ALIKE_NOTES_MAX));
         notes.extend(processes.iter().filter_map(Process::note_of_gpu_records).take(ALIKE_NOTES_MAX));
@@ -282,6 +283,7 @@ impl<'a> RunSummary<'a> {
             |of: fn(&Process) -> Option<String>| unrecorded.clone().filter_map(of).take(ALIKE_NOTES_MAX);
         let replay = self.run.options.replay.iter().flat_map(|replay| replay.notes.iter().cloned());
         let mut missing: Vec<String> = Gap::notes(&open);
+        missing.extend(self.interruption());
         missing.extend(Ending::notes(endings));
         missing.extend(self.run.notes.losses().iter().cloned());
         missing.extend(of_processes(Process::note_of_unrecorded));
@@ -295,6 +297,12 @@ impl<'a> RunSummary<'a> {
             missing.push(UNFINISHED_PROCESSES.to_owned());
         }
         missing
+    }
+
+    /// Returns the signal that ended the command, in words, if processes did not end their measurement.
+    fn interruption(&self) -> Option<String> {
+        let end = self.run.command_end.as_ref().filter(|_| !process_ends::is_whole(&self.run.ingest))?;
+        end.interruption(self.span().2)
     }
 
     /// Returns a note if processes that record their calls are also sampled under other pids, because they are in another pid

@@ -8,6 +8,7 @@ use crate::run_directory::nodes;
 use ampere_figures::build::uncovered_note;
 use ampere_figures::losses::Losses;
 use ampere_figures::summary::{Device, Head, Run, Summary, topmost};
+use ampere_model::sum;
 use ampere_settings::Config;
 use ampere_trace::join::nodes_of;
 use ampere_trace::offline::{self, AttributionOptions};
@@ -143,7 +144,7 @@ pub(super) fn take_tables(summary: &mut Summary, mut again: Summary) {
         (device.readings, device.gauges, device.checks) = (before.readings, before.gauges, before.checks);
         device.estimate = before.estimate;
     }
-    summary.run.total_joules = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;
+    summary.run.total_joules = sum(topmost(summary).map(|device| device.total_joules));
     let views = summary.devices.iter().flat_map(|device| &device.views);
     summary.quality.conservation_error_joules =
         views.map(|view| view.conservation_error_joules).fold(0.0, f64::max);

@@ -4,7 +4,7 @@ use crate::ingest::ring_reader::RingReader;
 use ampere_attribution::LocationIndex;
 use ampere_figures::losses::RecordLosses;
 use ampere_model::{Location, Timestamp};
-use ampere_ring::cpu_time::CpuSource;
+use ampere_ring::cpu_time::CpuOfRing;
 use ampere_ring::{Record, RingConsumer};
 use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{CpuTimeOf, SampledFrames};
@@ -40,7 +40,7 @@ pub(crate) struct LiveLocation {
     /// The location whose CPU time the records contain, if they are CPU times; `None` until it is known.
     pub cpu_time_of: Option<CpuTimeOf>,
     /// The CPU time in the last record.
-    pub cpu_time: CpuSource,
+    pub cpu_time: CpuOfRing,
 }
 
 /// What an earlier collector, which has died, has recorded about a location.
@@ -50,6 +50,8 @@ pub(crate) struct LeftByPredecessor {
     pub known_until: Option<u64>,
     /// The time of the location's end, if the earlier collector has seen it.
     pub ended_at: Option<Timestamp>,
+    /// The time of the last CPU time that the earlier collector has recorded, if more was assumed.
+    pub cpu_time_at: Option<Timestamp>,
     /// Whether the records that the earlier collector has read are not kept anywhere.
     pub beginning_is_lost: bool,
     /// Whether the earlier collector has read the ring to its end, after the process had ended, and removed it.
@@ -120,7 +122,7 @@ impl LiveLocation {
             is_named: false,
             samples: SampledFrames::None,
             cpu_time_of: None,
-            cpu_time: CpuSource::default(),
+            cpu_time: CpuOfRing::default(),
         };
         Opened { location: Some(location), is_read_in_part }
     }
@@ -202,6 +204,7 @@ impl LeftByPredecessor {
         LeftByPredecessor {
             known_until: known_until.filter(|records| *records < position),
             ended_at: end.map(|record| record.word0),
+            cpu_time_at: None,
             beginning_is_lost: position > 0 && spool.is_none(),
             was_retired,
         }

@@ -7,7 +7,7 @@
 //! location.rs       one location and its ring
 //! ring_reader.rs    reads a location's or the sampler's ring, to disk and to a decoder
 //! finding.rs        finds processes by their logs
-//! own_functions.rs  finds out whether a process records its own functions, so that it need not be sampled
+//! own_functions.rs  finds out whether a process records its own functions
 //! draining.rs       copies records out of the rings, decodes them
 //! process_ends.rs   ends the open frames of processes that have ended or were killed
 //! disk.rs           writes records elsewhere, or ends the trace, when a disk is nearly full

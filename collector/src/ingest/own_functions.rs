@@ -1,4 +1,4 @@
-//! Finds out whether a process records its own functions, so that it need not be sampled.
+//! Finds out whether a process records its own functions, so that its time is in rows even if it cannot be sampled.
 
 use ampere_attribution::NodeIndex;
 use ampere_model::Timestamp;

@@ -267,7 +267,7 @@ impl Process {
     /// Maps a handle of the process to a region of the run.
     pub fn add_region(&mut self, handle: u32, region: RegionRef, all: &Regions) {
         self.regions.trace.insert(handle, region);
-        self.regions.figures.insert(handle, all.of_name(region));
+        self.regions.figures.insert(handle, all.first_of_same_name(region));
     }
 
     /// Counts a handle that was used without a definition. Returns whether it may still be accepted as a region.
@@ -401,7 +401,10 @@ impl Process {
             // A thread has its creator's name until it is given one of its own.
             let Some(thread) = Stat::of_thread(pid, definition.thread) else { continue };
             if thread.name != main.name && !*is_named {
-                definition.name = format!("{} ({})", thread.name, definition.name);
+                // The location of a sampled thread may have been named after it.
+                if !definition.name.starts_with(&thread.name) {
+                    definition.name = format!("{} ({})", thread.name, definition.name);
+                }
                 *is_named = true;
             }
         }

@@ -152,7 +152,8 @@ fn assume_running(ingest: &mut Ingest, process: usize, end: Timestamp, timeline:
     }
     let all = ingest.processes.iter().flat_map(|process| &process.locations);
     let cpu_times = all.filter(|location| location.definition.kind == LocationKind::CpuTime);
-    let written = cpu_times.map(|location| location.reader.decoder.last_time()).max().unwrap_or(0);
+    let recorded = |of: &LiveLocation| of.left.cpu_time_at.unwrap_or(of.reader.decoder.last_time());
+    let written = cpu_times.map(recorded).max().unwrap_or(0);
     for location in 0..ingest.processes[process].locations.len() {
         let at = Place { process, location };
         let Some(CpuTimeOf::Location(of, id)) = ingest[at].cpu_time_of else { continue };
@@ -168,6 +169,7 @@ fn assume_running(ingest: &mut Ingest, process: usize, end: Timestamp, timeline:
         if !is_in_function || !is_running || missing == 0 || live.left.ended_at.is_some() {
             continue;
         }
+        live.left.cpu_time_at = Some(last);
         // This comes after all records of the ring.
         ingest.spool_location(at);
         let live = &mut ingest[at];

@@ -52,7 +52,7 @@ impl RingReader {
     /// Hands back the slots of records that are on disk, or that cannot be written there, in which case the trace ends early.
     pub fn hand_back(&mut self, is_on_disk: bool) {
         if let Some(spool) = self.spool.as_mut().filter(|_| !is_on_disk) {
-            spool.settle();
+            spool.cut_unwritten();
             if self.catching_up.is_some() {
                 return self.ring.put_back(); // the records stay in the ring until they can be decoded
             }

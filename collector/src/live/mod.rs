@@ -234,7 +234,7 @@ impl LiveRun {
                 self.ingest.look_at_callpaths(timeline, now, &mut self.notes);
                 self.publisher.see_power(timeline);
             }
-            stacks::sample_unrecorded(self);
+            stacks::find_recorded(self);
         }
         liveness::check(self);
         if self.publisher.is_due() {
@@ -323,7 +323,7 @@ impl LiveRun {
             self.add_new_definitions();
             stacks::sample_found(self);
             catching_up::look_for_lost_beginnings(self);
-            stacks::sample_unrecorded(self);
+            stacks::find_recorded(self);
         }
     }
 

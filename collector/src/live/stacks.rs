@@ -106,9 +106,8 @@ fn note_killed_sampler(run: &mut LiveRun, sampling_continues: bool) {
     }
 }
 
-/// Tells the sampler which processes record their own functions, where that has changed. A process is no longer sampled once it
-/// has been in one call of a function of its own for a while, and is sampled again when its recording ends.
-pub(super) fn sample_unrecorded(run: &mut LiveRun) {
+/// Tells the sampler which processes record their own functions, where that has changed.
+pub(super) fn find_recorded(run: &mut LiveRun) {
     let (Some(timeline), Some(stacks)) = (&run.timeline, &run.sampling.stacks) else { return };
     for process in &mut run.ingest.processes {
         if process.has_pid_here()

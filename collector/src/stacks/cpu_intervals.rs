@@ -103,11 +103,6 @@ impl CpuIntervals {
         self.writer = Some(writer);
     }
 
-    /// Forgets the intervals that are not written.
-    pub fn clear(&mut self) {
-        (self.waiting, self.total) = (Vec::new(), 0);
-    }
-
     /// Writes these times as calls of `region`.
     pub fn write(&mut self, times: &[(u64, u64)], region: u32, at: impl Fn(u64) -> Timestamp) {
         let Some(writer) = &mut self.writer else { return };

@@ -446,13 +446,6 @@ impl CpuTimes {
         rings.filter_map(|ring| ring.points.held.as_ref()).map(|held| held.from).min()
     }
 
-    /// Ends the rings of locations of samples. Further spans of their threads go into the ring of all other threads.
-    pub fn end_sampled(&mut self, clock: &EventClock) {
-        let is_sampled =
-            |location: &ThreadLocation, _: &mut CpuRing| matches!(location, ThreadLocation::Sampled { .. });
-        self.rings.extract_if(is_sampled).for_each(|(_, ring)| ring.end(clock));
-    }
-
     /// Ends all rings. All spans must have been written before.
     pub fn end(&mut self, clock: &EventClock) {
         self.threads.clear();

@@ -135,10 +135,8 @@ enum RequestKind {
     TakenOver,
     /// The process waits until the program that it becomes can be sampled.
     Command(Command),
-    /// The process records its own functions from now on.
-    Recorded,
-    /// The process no longer records its own functions.
-    Unrecorded,
+    /// Whether the process records its own functions from now on.
+    Recorded(bool),
 }
 
 /// The reason why no stacks are sampled, in one line.
@@ -236,9 +234,9 @@ impl StackSampling {
         self.request(command.pid, RequestKind::Command(command));
     }
 
-    /// Sets whether a process records its own functions. If it does not, it is sampled.
+    /// Sets whether a process records its own functions.
     pub fn set_recorded(&self, process: u32, is_recorded: bool) {
-        self.request(process, if is_recorded { RequestKind::Recorded } else { RequestKind::Unrecorded });
+        self.request(process, RequestKind::Recorded(is_recorded));
     }
 
     fn request(&self, process: u32, kind: RequestKind) {
@@ -303,7 +301,6 @@ fn sample(
             return writer.report(sampler.as_ref());
         }
         if let Some(sampler) = &mut sampler {
-            writer.stop_sampling_recorded(sampler);
             writer.lengthen_period(sampler);
         }
         // By now it is known which processes were started by a sampled one. Rings do not fill up while requests are handled.
@@ -315,11 +312,7 @@ fn sample(
                 match kind {
                     RequestKind::Command(command) => writer.add_command(&command, sampler.as_mut()),
                     RequestKind::Running | RequestKind::TakenOver => writer.add(process, sampler.as_mut()),
-                    RequestKind::Recorded => writer.set_recorded(process),
-                    RequestKind::Unrecorded => {
-                        writer.set_unrecorded(process);
-                        writer.add(process, sampler.as_mut());
-                    }
+                    RequestKind::Recorded(is_recorded) => writer.set_recorded(process, is_recorded),
                 }
             }
             continue;

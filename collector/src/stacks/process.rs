@@ -519,34 +519,17 @@ impl SampledProcess {
         }
     }
 
-    /// Forgets samples that are not written: the process records its own functions.
-    pub fn forget_samples(&mut self) {
-        self.intervals = CpuIntervals::default();
-        if let Log::Waiting(waiting) = &mut self.log {
-            waiting.clear();
-        }
-    }
-
-    /// Ends the locations of samples: the process records its own functions.
-    pub fn end_samples(&mut self, session: &Session, timing: &Timing) {
+    pub fn end(&mut self, session: &Session, timing: &Timing) {
+        let _ = self.write_cpu_times(session, u64::MAX, timing);
+        self.cpu.end(&timing.clock);
         let free = self.free.drain().flat_map(|(_, free)| free);
         free.for_each(|mut thread| thread.end(timing));
         self.threads.values_mut().for_each(|thread| thread.end(timing));
         let _ = self.write_intervals(session, u64::MAX, timing);
-        self.threads.clear();
-        self.sampled_threads.clear();
-        self.cpu.end_sampled(&timing.clock);
-        self.intervals.clear();
         if let Some((mut writer, last, _)) = self.unknown.take() {
             writer.location_end(last);
             writer.close();
         }
-    }
-
-    pub fn end(&mut self, session: &Session, timing: &Timing) {
-        let _ = self.write_cpu_times(session, u64::MAX, timing);
-        self.cpu.end(&timing.clock);
-        self.end_samples(session, timing);
         std::mem::take(&mut self.intervals).end();
         if let Log::Open { log, .. } = &mut self.log {
             let left_out = log.left_out();
@@ -1111,7 +1094,6 @@ mod tests {
         process.intervals.add(7, time, time + 1000);
         process.cpu.add(7, time - 5000, time + 1000);
         assert!(process.write_intervals(&session, u64::MAX, &timing).unwrap());
-        process.end_samples(&session, &timing);
         process.intervals.add(8, time + 100_000_000, time + 100_001_000);
         assert!(!process.write_intervals(&session, u64::MAX, &timing).unwrap());
         process.end(&session, &timing);

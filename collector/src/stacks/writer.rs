@@ -29,8 +29,6 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Samples that are more recent than this may not have been fetched yet.
 const SLACK: Duration = Duration::from_millis(2);
-/// If only processes that record their functions had samples for this time, the others hardly run.
-const SETTLED_TIME: Duration = Duration::from_millis(300);
 /// A process with fewer samples than this gets no row of its own.
 const SAMPLES_MIN: usize = 3;
 /// A process without samples gets no row of its own if it ran for less than this.
@@ -58,17 +56,10 @@ pub(super) struct Writer {
     /// The time before which everything has been written.
     watermark: u64,
     left_out: LeftOut,
-    /// The processes that record their own functions now: their samples are left out, and only their CPU time is written.
+    /// The processes that record their own functions now: if they cannot be sampled, their CPU time is still in rows.
     recorded: FxHashSet<u32>,
-    /// The processes that have forked copies of themselves: they are always sampled, so that the copies are.
-    forking: FxHashSet<u32>,
-    /// The copies whose parents are not among these yet, with the parents.
-    copies: FxHashMap<u32, u32>,
     /// The processes that have ended in the last second, and when: all their CPU time is known from the kernel's records.
     ended: FxHashMap<u32, u64>,
-    /// The time, in nanoseconds, of the last sample of a process that does not record its own functions, or from which such
-    /// samples are waited for. `u64::MAX` after processes that record their functions have been removed from sampling.
-    last_needed: u64,
     /// Whether stacks are sampled. Otherwise only CPU time is written, and only of processes that record their calls.
     has_samples: bool,
     /// The state of the session's logs when they were last looked at.
@@ -127,10 +118,7 @@ impl Writer {
             watermark: 0,
             left_out: LeftOut::default(),
             recorded: FxHashSet::default(),
-            forking: FxHashSet::default(),
-            copies: FxHashMap::default(),
             ended: FxHashMap::default(),
-            last_needed: 0,
             has_samples,
             generation: None,
             counted: HashMap::new(),
@@ -148,46 +136,12 @@ impl Writer {
         self.events = events;
     }
 
-    /// Leaves out the samples of a process from now on, because it records its functions.
-    pub fn set_recorded(&mut self, process: u32) {
-        self.recorded.insert(process);
-        match self.processes.get_mut(&process) {
-            Some(sampled) if matches!(sampled.log, Log::Open { .. }) => {
-                sampled.end_samples(&self.session, &self.timing);
-                self.session.announce();
-            }
-            Some(sampled) => sampled.forget_samples(),
-            None => {}
-        }
-        self.last_needed = self.timing.clock.read();
-    }
-
-    /// Resumes writing the samples of a process, because it no longer records its functions.
-    pub fn set_unrecorded(&mut self, process: u32) {
-        self.recorded.remove(&process);
-    }
-
-    /// Whether, for a while, only processes that record their functions had samples.
-    fn only_recorded_had_samples(&self) -> bool {
-        !self.recorded.is_empty()
-            && self.timing.clock.now().saturating_sub(self.last_needed) > SETTLED_TIME.as_nanos() as u64
-    }
-
-    /// Stops sampling processes that record their functions, once no other process runs. While others are sampled, this is not
-    /// done, because the perf events of all processes would have to be opened again.
-    pub fn stop_sampling_recorded(&mut self, sampler: &mut Sampler) {
-        if !self.has_samples || !self.only_recorded_had_samples() {
-            return;
-        }
-        let (recorded, forking) = (&self.recorded, &self.forking);
-        match sampler.retain(|process| !recorded.contains(&process) || forking.contains(&process)) {
-            Ok(without) => {
-                self.last_needed = u64::MAX;
-                without.into_iter().for_each(|process| self.read_cpu_time_of(process));
-            }
-            // These processes are still sampled, and their samples are left out.
-            Err(_) => self.last_needed = self.timing.clock.now(),
-        }
+    /// Sets whether a process records its own functions.
+    pub fn set_recorded(&mut self, process: u32, is_recorded: bool) {
+        match is_recorded {
+            true => self.recorded.insert(process),
+            false => self.recorded.remove(&process),
+        };
     }
 
     /// Samples less often once a run has lasted long, and if there are many switches, unless the period was asked for.
@@ -200,11 +154,10 @@ impl Writer {
             self.periods.longer_for_switches(lasted, sampler.switches_and_cpu(), self.sample_cost)
         });
         let Some(period) = longer else { return };
-        // `None` means that there would be too many perf events to open again: the period is not changed.
-        if let Some(without) = sampler.set_period(period) {
+        // There may be too many perf events to open again.
+        if sampler.set_period(period) {
             self.periods.change(period, sampler.figures().samples);
             self.timing.set_period(period, PAUSE);
-            without.into_iter().for_each(|process| self.read_cpu_time_of(process));
         }
     }
 
@@ -233,7 +186,6 @@ impl Writer {
             // Which location a new thread has must be known before its first sample is written.
             self.read_own_logs();
             has_started = self.take(&mut fetched, sampler, (before, now));
-            self.sample_children(sampler);
             self.fetched = fetched;
             self.events.add(&self.session, &sampler.event_totals(), is_last);
         } else {
@@ -277,15 +229,10 @@ impl Writer {
                     // A program that was executed does not record its functions yet.
                     if !program.is_empty() {
                         self.recorded.remove(&process);
-                        self.forking.remove(&process);
-                        self.copies.remove(&process);
                     }
                 }
                 Event::Forked(process, parent) => {
                     let program = self.processes.get(&parent).map(|parent| parent.program.clone());
-                    if program.is_some() && !self.forking.contains(&parent) {
-                        self.copies.insert(process, parent);
-                    }
                     if let Some(forked) = self.processes.get_mut(&process) {
                         forked.parent = Some(parent);
                         // A fork that has already ended has no name in /proc. It ran its parent's program.
@@ -305,7 +252,6 @@ impl Writer {
                 Event::Ended(process, None) => {
                     self.end_process(process);
                     self.recorded.remove(&process);
-                    self.forking.remove(&process);
                     self.ended.insert(process, now);
                 }
                 Event::Ended(process, Some(thread)) => {
@@ -393,19 +339,19 @@ impl Writer {
         if !self.processes.contains_key(&process) {
             self.start_process(process, "");
         }
-        let (has_samples, is_recorded) = (self.has_samples, self.is_recorded(process));
+        let has_samples = self.has_samples;
         let Some(sampled) = self.processes.get_mut(&process) else { return };
         sampled.cpu.add(thread, from, until);
-        if has_samples && !is_recorded {
+        if has_samples {
             sampled.add_unsampled(thread, from, until);
         }
     }
 
     /// Writes the CPU time of processes that are neither sampled nor recorded as that of unknown functions.
     fn write_unknown(&mut self, mut sampler: Option<&mut Sampler>, now: u64) {
+        self.ended.retain(|_, at| now.saturating_sub(*at) < ENDED_TIME.as_nanos() as u64);
         let Some(mut unsampled) = self.unsampled.take() else { return };
         let is_sampled = |process| sampler.as_ref().is_some_and(|sampler| sampler.has(process));
-        self.ended.retain(|_, at| now.saturating_sub(*at) < ENDED_TIME.as_nanos() as u64);
         // Processes of a killed collector are requested: to sample all of them at once would take too long.
         let is_awaited = |process| self.awaits_bridges(now) && self.left.processes.contains_key(&process);
         let is_seen = |process| {
@@ -473,10 +419,7 @@ impl Writer {
     /// in these records. The CPU time that a killed collector has not written ends here, so that none is counted twice.
     fn add_running(&mut self, process: u32, sampler: &mut Sampler) -> Result<(), StacksError> {
         let (now, counted) = (best_reading().monotonic_ns, cpu_of_process(process));
-        let outcome = match self.is_recorded(process) {
-            true => sampler.add_switches(process),
-            false => sampler.add_running(process),
-        };
+        let outcome = sampler.add_running(process);
         // Otherwise the kernel's count is read instead, and the gap ends with the first reading.
         if outcome.is_ok() || self.has_samples && !self.is_recorded(process) {
             self.bridge(process, counted, now);
@@ -681,10 +624,6 @@ impl Writer {
     }
 
     fn sample(&mut self, process: u32, sample: Sample, sampler: &Sampler) {
-        if self.is_recorded(process) {
-            return;
-        }
-        self.last_needed = self.last_needed.max(sample.time);
         if !self.processes.contains_key(&process) {
             self.start_process(process, "");
         }
@@ -726,7 +665,7 @@ impl Writer {
     }
 
     fn ran(&mut self, process: u32, thread: u32, from: u64, until: u64) {
-        if !self.has_samples || self.is_recorded(process) {
+        if !self.has_samples {
             return;
         }
         let Some(sampled) = self.processes.get_mut(&process) else { return };
@@ -745,28 +684,6 @@ impl Writer {
         let long = (2 * SAMPLES_MIN as u64 * self.timing.period).max(UNSAMPLED_MIN.as_nanos() as u64);
         let has_run_long = process.intervals.total() > long;
         process.parent.filter(|parent| !has_run_long && self.processes.contains_key(parent))
-    }
-
-    /// Samples what processes that record their calls, and are therefore not sampled, have started. Programs that they have
-    /// executed are sampled already, if enough files may be open.
-    fn sample_children(&mut self, sampler: &mut Sampler) {
-        for parent in std::mem::take(&mut self.copies).into_values() {
-            if self.processes.contains_key(&parent) && self.forking.insert(parent) {
-                self.keep_failure(sampler.add_running(parent));
-            }
-        }
-        let least = UNSAMPLED_MIN.as_nanos() as u64;
-        let without_samples = self.processes.iter().filter(|(process, sampled)| {
-            matches!(sampled.log, Log::Waiting(_))
-                && sampled.intervals.total() >= least
-                && !self.is_recorded(**process)
-                && !sampler.has(**process)
-        });
-        let children: Vec<u32> = without_samples.map(|(process, _)| *process).collect();
-        for process in children {
-            let outcome = self.add_running(process, sampler);
-            self.keep_failure(outcome);
-        }
     }
 
     /// Writes the intervals without a sample that ended before this time. All samples from before this time are known.

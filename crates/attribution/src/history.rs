@@ -38,10 +38,10 @@ impl History {
     pub fn add(&mut self, location: LocationIndex, moves: &[Move]) {
         let Some(Some(Moves { all, .. })) = self.moves.get_mut(location.0 as usize) else { return };
         let mut last = all.last().map_or(0, |(time, _)| *time);
-        for to in moves {
+        all.extend(moves.iter().map(|to| {
             last = last.max(to.time);
-            all.push((last, to.node));
-        }
+            (last, to.node)
+        }));
     }
 
     pub fn kept_since(&self) -> Timestamp {

@@ -12,7 +12,7 @@ use crate::summary::{
 };
 use crate::waits::{self, Waiting};
 use ampere_attribution::{CallpathRow, LocationIndex, Policy, RegionRow, Spent, ViewIndex, ViewTotals};
-use ampere_model::{Quality, RegionRef};
+use ampere_model::{Quality, RegionRef, sum};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
 use ampere_timeline::conflicts;
@@ -306,7 +306,7 @@ impl Tables<'_> {
             is_topmost && implausible_note(device).is_none()
         });
         let joules: Vec<f64> = counted.map(|(_, device)| device.total_joules).collect();
-        run.total_joules = joules.iter().sum::<f64>() + 0.0;
+        run.total_joules = sum(joules.iter().copied());
         run.ranges = Range::of_run(&attributor.work);
         let known = (!joules.is_empty()).then_some(run.total_joules);
         run.work = Work::of_run(Work::units(&attributor.work), known);
@@ -505,7 +505,7 @@ impl Tables<'_> {
             locations: locations.to_owned(),
             policy: engine.report_policy(view).as_str().to_owned(),
             sharing: engine.report_sharing(view).as_str().to_owned(),
-            attributed_joules: totals.attributed_joules + 0.0,
+            attributed_joules: totals.attributed_joules,
             idle_joules: totals.idle_joules,
             other_jobs_joules: totals.other_jobs_joules,
             active_seconds: self.active_seconds(&totals),
@@ -538,7 +538,7 @@ impl Tables<'_> {
             locations: locations.to_owned(),
             policy: report.policy.as_str().to_owned(),
             sharing: report.sharing.as_str().to_owned(),
-            attributed_joules: report.totals.attributed_joules + 0.0, // a sum of nothing is -0
+            attributed_joules: report.totals.attributed_joules,
             idle_joules: report.totals.idle_joules,
             other_jobs_joules: report.totals.other_jobs_joules,
             active_seconds: self.active_seconds(&report.totals),

@@ -4,6 +4,7 @@
 
 use crate::snapshot::Snapshot;
 use crate::summary::{Summary, topmost, view};
+use ampere_model::sum;
 
 /// The heading of a column of shares of the run's dynamic joules.
 pub const OF_DYNAMIC: &str = "of dynamic";
@@ -40,10 +41,9 @@ impl Whole {
 
     pub fn of_snapshot(snapshot: &Snapshot) -> Whole {
         let known = snapshot.topmost().filter_map(|device| device.active.as_ref());
-        // Adding 0.0 turns -0.0, which is the sum of nothing, into 0.0.
         Whole {
-            total: snapshot.topmost().map(|device| device.joules).sum::<f64>() + 0.0,
-            dynamic: known.map(|active| active.dynamic_joules).sum::<f64>() + 0.0,
+            total: sum(snapshot.topmost().map(|device| device.joules)),
+            dynamic: sum(known.map(|active| active.dynamic_joules)),
         }
     }
 

@@ -642,14 +642,11 @@ impl Ending {
         let (first, others) = endings.split_first()?;
         let rank = first.rank.map_or_else(String::new, |rank| format!("MPI Rank {rank}, "));
         let was = if first.signal.is_some() { "was " } else { "" };
-        let at = if first.time.is_empty() { String::new() } else { format!(", at {}", first.time) };
-        let line = format!("{rank}process {} {was}{}{at}: its open frames end there", first.pid, first.what);
-        let last = others.iter().rev().find(|ending| !ending.time.is_empty());
-        let until = last.map_or_else(String::new, |last| format!(", the last at {}", last.time));
+        let line = format!("{rank}process {} {was}{}: its figures are up to then", first.pid, first.what);
         let others = match others.len() {
             0 => String::new(),
-            1 => format!("; another process ended the same way after it{until} (run.endings)"),
-            many => format!("; {many} other processes ended the same way after it{until} (run.endings)"),
+            1 => "; another process ended the same way after it".to_owned(),
+            many => format!("; {many} other processes ended the same way after it"),
         };
         Some(format!("{line}{others}. To measure all of it, repeat the run"))
     }
@@ -659,8 +656,9 @@ impl Ending {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SignalNumber(pub i32);
 
-impl std::fmt::Display for SignalNumber {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl SignalNumber {
+    /// Returns the name, or a text such as "signal 34" for a signal without one here.
+    pub fn name(self) -> String {
         const NAMES: [(i32, &str); 11] = [
             (1, "SIGHUP"),
             (2, "SIGINT"),
@@ -675,9 +673,16 @@ impl std::fmt::Display for SignalNumber {
             (15, "SIGTERM"),
         ];
         match NAMES.iter().find(|(number, _)| *number == self.0) {
-            Some((number, name)) => write!(f, "signal {number} ({name})"),
-            None => write!(f, "signal {}", self.0),
+            Some((_, name)) => (*name).to_owned(),
+            None => format!("signal {}", self.0),
         }
+    }
+}
+
+impl std::fmt::Display for SignalNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.name();
+        if name.starts_with("SIG") { write!(f, "signal {} ({name})", self.0) } else { f.write_str(&name) }
     }
 }
 

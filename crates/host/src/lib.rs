@@ -23,7 +23,7 @@
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `AMPERE_HOST_PLUGIN` | the plugin's path; by default `libscorep_substrate_ampere.so` next to this library or in `../lib` |
+//! | `AMPERE_HOST_PLUGIN` | the plugin's path; by default `libscorep_substrate_ampere.so` next to this library or in `ampere-plugin` there |
 //! | `SCOREP_FILTERING_FILE` | functions that are not recorded, as in Score-P; see [`filter`] |
 //! | `SCOREP_TIMER` | `tsc`, `clock_gettime` or `gettimeofday`, as in Score-P; see [`clock`] |
 //!

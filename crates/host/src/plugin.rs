@@ -117,15 +117,15 @@ fn own_path() -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// Returns the plugin's file: the one that AMPERE_HOST_PLUGIN names, or else the one next to this library or in `../lib`. The
-/// error is the directory of this library.
+/// Returns the plugin's file: the one that AMPERE_HOST_PLUGIN names, or else the one in `ampere-plugin` next to this library (in
+/// an installation) or next to it (in a build). The error is the directory of this library.
 fn find() -> Result<OsString, PathBuf> {
     if let Some(path) = std::env::var_os("AMPERE_HOST_PLUGIN").filter(|path| !path.is_empty()) {
         return Ok(path);
     }
     let own = own_path().unwrap_or_default();
     let here = own.parent().unwrap_or(Path::new("."));
-    for candidate in [here.join(FILE), here.join("../lib").join(FILE)] {
+    for candidate in [here.join("ampere-plugin").join(FILE), here.join(FILE)] {
         if candidate.exists() {
             return Ok(candidate.into_os_string());
         }
@@ -140,7 +140,7 @@ pub fn load(callbacks: &'static Callbacks) -> bool {
         Ok(path) => path,
         Err(here) => {
             report(format_args!(
-                "not measuring: {FILE} is not in {} nor in ../lib from there; put it there or set AMPERE_HOST_PLUGIN to its path",
+                "not measuring: {FILE} is neither in {} nor in ampere-plugin there; put it there or set AMPERE_HOST_PLUGIN to its path",
                 here.display()
             ));
             return false;

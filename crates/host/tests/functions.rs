@@ -403,7 +403,7 @@ fn without_a_plugin_there_is_one_line_and_the_same_result() {
     let cases: [(&str, &str); 3] = [
         ("/nowhere.so", "cannot load the plugin"),
         (empty.to_str().unwrap(), "cannot load"),
-        ("", "libscorep_substrate_ampere.so is not in"),
+        ("", "libscorep_substrate_ampere.so is neither in"),
     ];
     // In the last case, there is no plugin next to the host.
     for (plugin, why) in cases {

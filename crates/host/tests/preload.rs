@@ -296,6 +296,33 @@ fn objects_may_be_opened_and_closed_by_several_threads() {
     }
 }
 
+/// A thread may hold the loader's lock while another one forks. Without ampere, the child can look up functions; with it, one
+/// child in fifty waited for ever. A child takes milliseconds.
+#[test]
+fn a_child_of_several_threads_can_look_up_functions() {
+    let text = "#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *handle;
+static void *look_up(void *unused) { for (;;) dlsym(handle, \"cos\"); }
+int main(void) {
+    pthread_t thread;
+    handle = dlopen(\"libm.so.6\", RTLD_NOW);
+    for (int i = 0; i < 2; i++) pthread_create(&thread, NULL, look_up, NULL);
+    for (int i = 0; i < 1000; i++) {
+        int status = 0;
+        if (!fork()) { alarm(20); _exit(dlsym(handle, \"cos\") ? 0 : 1); }
+        wait(&status);
+        if (status) { printf(\"child %d: %d\\n\", i, status); return 1; }
+    }
+    return 0; }";
+    let bench = Bench::new();
+    let program = bench.build("cc", "forks", &["-w", "-lpthread", "-ldl"], text);
+    assert_eq!(same(&mut bench.command(&program)), "");
+}
+
 /// Another namespace has its own C library, which is left alone.
 #[test]
 fn another_namespace_is_left_alone() {

@@ -10,9 +10,9 @@ pub enum Level {
     Node,
     /// The node's packages and memory.
     Platform,
-    /// A module of NVIDIA Grace Hopper: Grace, its memory, and the GPU.
+    /// A module of NVIDIA Grace Hopper: Grace, its memory, and the GPU. An APU of AMD is one, too.
     Module,
-    /// NVIDIA Grace, with its cores, its IO and its memory.
+    /// NVIDIA Grace, with its cores, its IO and its memory, or another processor with its board.
     Grace,
     /// A CPU package, or all of them.
     Package,
@@ -55,27 +55,69 @@ pub struct Counted {
     pub number: Option<u32>,
 }
 
-/// Returns a name's words in lower case, each with the number after it. `PACKAGE0`, `package 0` and `package-0` have the same
-/// words.
-fn words(name: &str) -> Vec<(String, Option<u32>)> {
-    let mut words: Vec<(String, Option<u32>)> = Vec::new();
+/// Words for what a metric measures. Some tools join them with the name of the part, as in `NodePower` and `pkgenergy`.
+const QUANTITIES: [&str; 3] = ["power", "energy", "pwr"];
+
+/// Returns a name's runs of letters, each with the number after it.
+fn runs(name: &str) -> Vec<(&str, Option<u32>)> {
+    let mut runs: Vec<(&str, Option<u32>)> = Vec::new();
     let mut rest = name;
     while let Some(first) = rest.chars().next() {
         let is_same = |c: char| match first {
             _ if first.is_ascii_digit() => c.is_ascii_digit(),
             _ => c.is_alphabetic() == first.is_alphabetic() && !c.is_ascii_digit(),
         };
-        let (token, after) = rest.split_at(rest.find(|c| !is_same(c)).unwrap_or(rest.len()));
+        let (run, after) = rest.split_at(rest.find(|c| !is_same(c)).unwrap_or(rest.len()));
         rest = after;
         if first.is_alphabetic() {
-            words.push((token.to_lowercase(), None));
+            runs.push((run, None));
         } else if first.is_ascii_digit()
-            && let Some((_, number)) = words.last_mut()
+            && let Some((_, number)) = runs.last_mut()
         {
-            *number = number.or(token.parse().ok());
+            *number = number.or(run.parse().ok());
         }
     }
+    runs
+}
+
+/// Returns a name's words in lower case, each with the number after it. `PACKAGE0`, `package 0` and `package-0` have the same
+/// words, and so have `PackageEnergy0` and `energy package 0`.
+fn words(name: &str) -> Vec<(String, Option<u32>)> {
+    let mut words = Vec::new();
+    for (run, number) in runs(name) {
+        let mut own = Vec::new();
+        for word in humps(run).iter().map(|word| word.to_lowercase()) {
+            let of = |quantity: &&str| {
+                let part = word.strip_prefix(*quantity).or_else(|| word.strip_suffix(*quantity));
+                // A single letter is a unit or a plural. `powercap` is the name of a library.
+                part.filter(|part| part.len() > 1 && word != "powercap")
+                    .map(|part| [(*quantity).to_owned(), part.to_owned()])
+            };
+            match QUANTITIES.iter().find_map(of) {
+                Some(both) => own.extend(both),
+                None => own.push(word),
+            }
+        }
+        // A number after both is that of the part.
+        own.sort_by_key(|word| !QUANTITIES.contains(&word.as_str()));
+        let last = own.pop().map(|word| (word, number));
+        words.extend(own.into_iter().map(|word| (word, None)).chain(last));
+    }
     words
+}
+
+/// Splits letters before each upper-case one that follows at least two lower-case ones. `iGPU`, `uJ` and `Esocket` remain whole.
+fn humps(letters: &str) -> Vec<&str> {
+    let (mut humps, mut begin, mut lower) = (Vec::new(), 0, 0);
+    for (at, c) in letters.char_indices() {
+        if c.is_uppercase() && lower > 1 {
+            humps.push(&letters[begin..at]);
+            begin = at;
+        }
+        lower = if c.is_lowercase() { lower + 1 } else { 0 };
+    }
+    humps.push(&letters[begin..]);
+    humps
 }
 
 /// The words before the number of the socket in the texts of NVIDIA Grace's power meters, such as `CPU Power Socket 0`.
@@ -117,10 +159,12 @@ const CORES: [&str; 5] = ["core", "cores", "ecore", "ccd", "ccx"];
 /// Words in names of parts of a GPU: the tiles of a card are subdevices in Level Zero.
 const GPU_PARTS: [&str; 5] = ["mig", "tile", "subdevice", "core", "cores"];
 /// Words in names of metrics of whole nodes.
-const NODES: [&str; 11] = [
-    "node", "blade", "system", "server", "chassis", "host", "machine", "board", "total", "overall",
-    "combined",
-];
+const NODES: [&str; 10] =
+    ["node", "blade", "system", "server", "chassis", "host", "machine", "board", "wall", "mains"];
+/// Words in names of metrics of everything that a library measures.
+const TOTALS: [&str; 3] = ["total", "overall", "combined"];
+/// The name of a GPU's counter in NVML.
+const TOTAL_OF_NVML: &str = "total_energy_consumption";
 
 impl Counted {
     /// Finds the part of the node that a metric counts, from the metric's name.
@@ -131,11 +175,13 @@ impl Counted {
         if let Some(gpu) = gpu_of_score_p_plugin(metric) {
             return Counted { level: Some(Level::Gpu), package: None, number: Some(gpu) };
         }
-        if let Some(counted) = Counted::by_chip(metric) {
+        if let Some(counted) = Counted::by_chip(metric).or_else(|| Counted::by_zone(metric)) {
             return counted;
         }
         let lower = metric.to_lowercase();
-        let words = words(metric);
+        // `total` in NVML's name of a GPU's counter, and the folder of the kernel's files, do not mean the node.
+        let in_sys = metric.trim_start_matches('/').strip_prefix("sys/").filter(|path| path.contains('/'));
+        let words = words(&in_sys.unwrap_or(metric).replace(TOTAL_OF_NVML, ""));
         let counted = Counted::by_words(&words, PROCESSOR_LIBRARIES.iter().any(|of| lower.contains(of)));
         // MetricQ has names such as `ariel.s0.package.power`.
         let socket = words.iter().find(|(word, _)| word == "s").and_then(|(_, number)| *number);
@@ -158,6 +204,21 @@ impl Counted {
         // The address distinguishes two cards.
         let number = u32::from_str_radix(address.split('/').next()?, 16).ok();
         Some(Counted { level: Some(level), package: None, number })
+    }
+
+    /// Finds what a zone of the kernel's powercap counts: `intel-rapl:0` is a package, and `intel-rapl:0:1` a subzone of it, unless a
+    /// name after it shows more.
+    fn by_zone(metric: &str) -> Option<Counted> {
+        let (_, zone) = metric.rsplit_once("intel-rapl")?;
+        let zone = zone.strip_prefix("-mmio").unwrap_or(zone).strip_prefix(':')?;
+        let end = zone.find(|c: char| !c.is_ascii_digit() && c != ':').unwrap_or(zone.len());
+        let (numbers, name) = zone.split_at(end);
+        let mut numbers = numbers.split(':').map_while(|number| number.parse().ok());
+        let package = Some(numbers.next()?);
+        let level = if numbers.next().is_some() { Level::Subzone } else { Level::Package };
+        let named = Counted::by_words(&words(name), true);
+        let level = named.level.unwrap_or(level);
+        Some(Counted { level: Some(level), package: package.filter(|_| level != Level::Platform), ..named })
     }
 
     /// Finds the part of the machine that a node of OTF2's system tree stands for, from the tree node's class and name, such as
@@ -198,12 +259,31 @@ impl Counted {
         // Grace's CPU and its IO have meters of their own, so that the first one is that of the cores alone.
         let is_grace_cpu = matches!(words, [.., cpu, power, socket]
             if [cpu, power, socket].map(|(word, _)| word.as_str()) == ["cpu", "power", "socket"]);
+        let is_sys_io = has(&["sys"]) && has(&["io"]);
+        // The system agent is the part of Intel's packages that connects the cores.
+        let is_agent = has(&["system"]) && has(&["agent"]);
+        let is_cache =
+            words.contains(&("l".to_owned(), Some(3))) && has(&["package", "pkg", "cpu", "socket"]);
+        let is_board = words.windows(2).any(|pair| pair[0].0 == "cpu" && pair[1].0 == "board");
+        // The rails of NVIDIA Jetson have names such as `VDD_IN`, `VDD_SYS_SOC` and `SYS5V`.
+        let is_rail = has(&["vdd", "vin", "pom", "v"]);
         let core = number_of(&CORES);
         let level = match () {
+            () if is_rail && has(&["cpu"]) && has(&["gpu"]) => return Counted::default(),
             // The metric covers both, as in `CPU + GPU`.
             () if !is_of_processors && has(&["cpu"]) && has(&["gpu"]) => Level::Node,
             () if !is_of_processors && (has(&GPUS) || number_of(&["card"]).is_some()) => {
-                let number = number_of(&["device", "gpu", "xpu", "accel", "acc", "accelerator", "card"]);
+                let number = number_of(&[
+                    "device",
+                    "gpu",
+                    "xpu",
+                    "cuda",
+                    "hip",
+                    "accel",
+                    "acc",
+                    "accelerator",
+                    "card",
+                ]);
                 let is_module = has(&["nvml", "dcgm", "nvidia"]) && has(&["module"])
                     || words.contains(&("gh".to_owned(), Some(200)));
                 let level = match () {
@@ -214,15 +294,29 @@ impl Counted {
                 };
                 return Counted { level: Some(level), package: None, number };
             }
-            () if has(&["grace"]) && has(&["socket"]) && !has(&NODES) => Level::Grace,
+            () if has(&["grace"]) && has(&["socket"]) && !has(&NODES) && !has(&TOTALS) => Level::Grace,
             () if is_memory => Level::Memory,
             () if has(&["subzone"]) => Level::Subzone,
             () if pp == Some(0) || is_grace_cpu || has(&CORES) => Level::Cores,
-            () if pp == Some(1) || has(&["uncore", "gpu", "igpu", "iod", "sysio"]) => Level::Uncore,
+            () if pp == Some(1)
+                || has(&["uncore", "gpu", "igpu", "iod"])
+                || is_sys_io
+                || is_agent
+                || is_cache =>
+            {
+                Level::Uncore
+            }
+            () if is_board => Level::Grace,
             () if has(&["module"]) && package.is_some() => Level::Module,
+            () if has(&["apu"]) => {
+                return Counted { level: Some(Level::Module), package: number_of(&["apu"]), number: None };
+            }
             () if has(&["psys", "platform"]) => Level::Platform,
             () if has(&PACKAGES) => Level::Package,
-            () if has(&NODES) => Level::Node,
+            () if has(&NODES) || has(&["sys"]) && !is_rail && !has(&["fan", "fans"]) => Level::Node,
+            () if has(&["vdd", "pom"]) && has(&["in"]) => Level::Node,
+            () if has(&TOTALS) && is_of_processors => Level::Platform,
+            () if has(&TOTALS) => Level::Node,
             () => return Counted::default(),
         };
         Counted { level: Some(level), package, number: core.filter(|_| level == Level::Cores) }
@@ -261,7 +355,7 @@ impl Counted {
 }
 
 /// Words in the names of metrics that are in watts or joules but do not measure consumption.
-const NOT_CONSUMPTION: [&str; 32] = [
+const NOT_CONSUMPTION: [&str; 39] = [
     "cap",
     "limit",
     "limits",
@@ -279,9 +373,16 @@ const NOT_CONSUMPTION: [&str; 32] = [
     "freshness",
     "units",
     "tdp",
+    "design",
     "rated",
     "nominal",
     "peak",
+    "highest",
+    "lowest",
+    "crit",
+    "alarm",
+    "accuracy",
+    "saved",
     "factor",
     "efficiency",
     "capacity",
@@ -299,8 +400,14 @@ const NOT_CONSUMPTION: [&str; 32] = [
 
 /// Whether a metric of this name does not measure consumption, but is for example a limit.
 pub fn is_not_consumption(name: &str) -> bool {
+    let words = words(name);
     let is_one = |word: &str| NOT_CONSUMPTION.contains(&word);
-    words(name).iter().any(|(word, _)| is_one(word))
+    // Of Intel's processors, `PL1` to `PL4` are limits. Otherwise than in `powercap:::`, the word at the end is one, too.
+    let is_intels = |(word, number): &(String, Option<u32>)| word == "pl" && matches!(number, Some(1..=4));
+    let of_unit = |(word, _): &&(String, _)| ["w", "mw", "uw", "watt", "watts"].contains(&word.as_str());
+    words.iter().any(|(word, _)| is_one(word))
+        || words.iter().any(is_intels)
+        || words.iter().rev().find(|word| !of_unit(word)).is_some_and(|(word, _)| word == "powercap")
         || name.ends_with("_CNT")
         || name.contains("_CNT:")
         || name.contains("powercap_ppc:::")
@@ -324,9 +431,10 @@ pub fn without_kind_of_reading(name: &str) -> String {
 pub fn looks_like_energy(name: &str) -> bool {
     const SIGNS: [&str; 3] = ["energy", "joule", "watt"];
     const OF_POWER: [&str; 3] = ["powerconsum", "powerusage", "powerdraw"];
-    words(name).iter().any(|(word, _)| {
-        word.ends_with("power") || SIGNS.iter().chain(&OF_POWER).any(|sign| word.contains(sign))
-    })
+    runs(name)
+        .iter()
+        .map(|(run, _)| run.to_lowercase())
+        .any(|word| word.ends_with("power") || SIGNS.iter().chain(&OF_POWER).any(|sign| word.contains(sign)))
 }
 
 /// Returns a name without its digits, by which several parts of one kind have the same name.
@@ -338,6 +446,7 @@ pub fn without_numbers(name: &str) -> String {
 pub fn is_output_of(input: &str, output: &str) -> bool {
     let of_output = |(word, number): (String, Option<u32>)| match word.as_str() {
         "in" => ("out".to_owned(), number),
+        "pin" => ("pout".to_owned(), number),
         "input" => ("output".to_owned(), number),
         "ac" => ("dc".to_owned(), number),
         _ => (word, number),
@@ -352,6 +461,14 @@ pub fn is_output_of(input: &str, output: &str) -> bool {
 pub fn path_of(name: &str) -> Option<&str> {
     let (path, last) = name.rsplit_once(['.', '/'])?;
     let is_quantity = ["energy", "power"].contains(&last.to_lowercase().as_str());
+    Some(path).filter(|path| is_quantity && !path.is_empty())
+}
+
+/// Returns the component in the name of one of its parts: `pm` for `pm/accel_energy`.
+pub fn path_of_part(name: &str) -> Option<&str> {
+    let (path, last) = name.rsplit_once(['.', '/'])?;
+    let (_, quantity) = last.rsplit_once('_')?;
+    let is_quantity = ["energy", "power"].contains(&quantity.to_lowercase().as_str());
     Some(path).filter(|path| is_quantity && !path.is_empty())
 }
 
@@ -426,6 +543,57 @@ mod tests {
             ("amd_energy:Esocket1", Some(Package), Some(1), None),
             ("amd_energy:Ecore012", Some(Cores), None, Some(12)),
             ("energy", None, None, None),
+            ("NodePower", Some(Node), None, None),
+            ("SystemEnergy", Some(Node), None, None),
+            ("CpuPower", Some(Package), None, None),
+            ("PackageEnergy1", Some(Package), Some(1), None),
+            ("DramEnergy0", Some(Memory), None, None),
+            ("CoreEnergy", Some(Cores), None, None),
+            ("gpuPower2", Some(Gpu), None, Some(2)),
+            ("nvmlDeviceGetPowerUsage", Some(Gpu), None, None),
+            ("pkgenergy", Some(Package), None, None),
+            ("coreenergy", Some(Cores), None, None),
+            ("dramenergy", Some(Memory), None, None),
+            ("nodeenergy", Some(Node), None, None),
+            ("energypkg1", Some(Package), Some(1), None),
+            ("PWRMEM", Some(Memory), None, None),
+            ("PWRGPU", Some(Gpu), None, None),
+            ("iGPU energy", Some(Uncore), None, None),
+            ("PowerConsumedWatts", None, None, None),
+            ("intel-rapl:1/energy_uj", Some(Package), Some(1), None),
+            (
+                "/sys/class/powercap/intel-rapl/intel-rapl:1/intel-rapl:1:0/energy_uj",
+                Some(Subzone),
+                Some(1),
+                None,
+            ),
+            ("intel-rapl-mmio:0", Some(Package), Some(0), None),
+            ("intel-rapl:0:2 dram", Some(Memory), Some(0), None),
+            ("intel-rapl:1 psys", Some(Platform), None, None),
+            ("intel-rapl:package-0:core", Some(Cores), Some(0), None),
+            ("RAPL:TOTAL", Some(Platform), None, None),
+            ("NVML:TOTAL", Some(Gpu), None, None),
+            ("HDEEM:TOTAL", Some(Node), None, None),
+            ("total_energy_consumption:1", None, None, None),
+            ("total_energy_consumption on GPU 1", Some(Gpu), None, Some(1)),
+            ("Sys_Power", Some(Node), None, None),
+            ("PWRSYS", Some(Node), None, None),
+            ("Sys Fan Power", None, None, None),
+            ("wall power", Some(Node), None, None),
+            ("VDD_IN", Some(Node), None, None),
+            ("POM_5V_IN", Some(Node), None, None),
+            ("VDD_CPU_GPU_CV", None, None, None),
+            ("VDD_SYS_SOC", None, None, None),
+            ("VIN_SYS_5V0", None, None, None),
+            ("SYS5V", None, None, None),
+            ("/sys/class/hwmon/hwmon2/power1_input", None, None, None),
+            ("sys/cray/pm_counters/power", None, None, None),
+            ("sys/power", Some(Node), None, None),
+            ("apu 1 energy", Some(Module), Some(1), None),
+            ("system agent energy", Some(Uncore), None, None),
+            ("package-0 L3 energy", Some(Uncore), Some(0), None),
+            ("CPU board energy", Some(Grace), None, None),
+            ("outlet powers1", None, None, None),
         ] {
             let counted = Counted::by_name(name);
             assert_eq!((counted.level, counted.package, counted.number), (level, package, number), "{name}");
@@ -460,6 +628,13 @@ mod tests {
             contains("gpu1 board energy", "gpu1 energy", true)
                 && !contains("gpu1 board energy", "gpu0 energy", true)
         );
+        assert!(
+            contains("CPU board energy", "CPU chip energy", true)
+                && contains("apu 1 energy", "gpu 1 energy", false)
+        );
+        assert!(
+            !contains("RAPL:TOTAL", "NVML:TOTAL", true) && contains("RAPL:TOTAL", "RAPL:PACKAGE_0", false)
+        );
         let [module, grace] = ["Module Power Socket 0", "Grace Power Socket 0"];
         for part in ["Grace", "CPU", "SysIO"].map(|part| format!("{part} Power Socket 0")) {
             assert!(contains(module, &part, false) && (contains(grace, &part, false) || part == grace));
@@ -488,10 +663,30 @@ mod tests {
             "cray_rapl:::UNITS:ENERGY",
             "package TDP",
             "power_factor",
+            "PowerCapacityWatts",
+            "PowerMetrics.MaxConsumedWatts",
+            "nvmlDeviceGetEnforcedPowerLimit",
+            "node CapWatts",
+            "node PowerPeak",
+            "gpu0 powerlimit",
+            "gpu0 powercap",
+            "gpu0_powercap_w",
+            "powerstat_package.thermal_design_power_watts",
+            "package 0 PL2 power",
+            "hwmon2/power1_crit",
+            "hwmon2/power1_average_highest",
+            "node energy saved",
         ] {
             assert!(is_not_consumption(name), "{name}");
         }
-        for name in ["rapl:::PACKAGE_ENERGY:PACKAGE0", "powercap:::ENERGY_UJ:ZONE0", "node power"] {
+        for name in [
+            "rapl:::PACKAGE_ENERGY:PACKAGE0",
+            "powercap:::ENERGY_UJ:ZONE0",
+            "/sys/class/powercap/intel-rapl:0/energy_uj",
+            "PowerConsumedWatts",
+            "PL380 node power",
+            "node power",
+        ] {
             assert!(!is_not_consumption(name) && looks_like_energy(name), "{name}");
         }
         assert!(

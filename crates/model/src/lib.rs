@@ -14,6 +14,7 @@
 //! digits.rs          figures in few digits
 //! numbers.rs         hash maps whose keys are small integers
 //! order.rs           sorting, the largest first
+//! sum.rs             sums, of which that of nothing is 0
 //! counted.rs         the part of a node that a metric counts
 //! counts.rs          what processes count by name: work, ranges
 //! event.rs           events that the kernel counts in threads
@@ -38,6 +39,7 @@ pub mod numbers;
 pub mod order;
 pub mod regions;
 pub mod signature;
+mod sum;
 pub mod text;
 pub mod time_namespace;
 
@@ -51,6 +53,7 @@ pub use metric::{
     MetricValue, PowerSensor, Quantity, accelerator_of_gpu, cray_device, device_name, gpu_of_score_p_plugin,
     matches, power_sensor_of_name, quantity_of_name, quantity_of_unit,
 };
+pub use sum::sum;
 
 /// Variables that restrict the GPUs that a process may use.
 pub const VISIBLE_DEVICES: [&str; 4] =

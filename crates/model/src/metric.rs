@@ -191,6 +191,10 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
         () if contains_any(&["rapl::RAPL_ENERGY_", "power/energy-"]) => {
             Some(Quantity::Energy(2f64.powi(-32)))
         }
+        // The plugin's table of units lacks a comma, so that this one is empty.
+        () if gpu_of_score_p_plugin(metric).is_some() && metric.ends_with("energy_count") => {
+            Some(Quantity::Energy(1.0))
+        }
         () if contains_any(&["rapl:::"]) && metric.contains("_ENERGY") => Some(Quantity::Energy(1e-9)),
         () if contains_any(&["powercap:::ENERGY_UJ:"]) => Some(Quantity::Energy(1e-6)),
         () if contains_any(&["cray_pm:::PM_ENERGY"]) => Some(Quantity::Energy(1.0)),

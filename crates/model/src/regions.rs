@@ -56,7 +56,7 @@ impl Regions {
 
     /// Returns the first region of the same name. Figures distinguish regions only by name, so functions of one name, such as
     /// static ones of several files, count as one. In the trace they are separate.
-    pub fn of_name(&self, region: RegionRef) -> RegionRef {
+    pub fn first_of_same_name(&self, region: RegionRef) -> RegionRef {
         self.of_name.get(region.0 as usize).copied().unwrap_or(region)
     }
 

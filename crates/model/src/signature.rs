@@ -30,7 +30,7 @@ pub fn without_arguments(name: &str) -> &str {
     let is_function = !function.is_empty()
         && !function.ends_with([' ', ':', '(', '!'])
         && !function.ends_with("operator")
-        && !function.starts_with('!');
+        && !function.starts_with('!'); // `!$omp parallel` begins the regions of OpenMP in Fortran
     if is_function { without_return_type(function) } else { name }
 }
 

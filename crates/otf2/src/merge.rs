@@ -175,7 +175,7 @@ fn merge<H: EventHandler + ?Sized>(
     while let Some(Key { place, time }) = order.first() {
         if holding.until.is_some_and(|held_at| held_at != time) {
             holding.until = None;
-            holding.places.drain(..).try_for_each(|place| streams[place].nest.settle(handler))?;
+            holding.places.drain(..).try_for_each(|place| streams[place].nest.resolve_held(handler))?;
         }
         let limit = order.first_but(place);
         let stream = &mut streams[place];
@@ -199,7 +199,7 @@ fn merge<H: EventHandler + ?Sized>(
         order.set(place, next);
         if next.is_none() {
             let stream = &mut streams[place];
-            stream.nest.settle(handler)?;
+            stream.nest.resolve_held(handler)?;
             // The last context of a location with samples is not left.
             if stream.context.is_none() {
                 merged.unended.extend(std::iter::repeat_n(stream.location, stream.nest.end()));

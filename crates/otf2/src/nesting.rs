@@ -128,7 +128,7 @@ impl Nest {
 
     /// Resolves the held leaves, because there are no more events of their time.
     #[cold]
-    pub fn settle<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> Flow {
+    pub fn resolve_held<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> Flow {
         let (location, time) = (self.location, self.held_at);
         for region in std::mem::take(&mut self.held) {
             let Some(at) = self.open.iter().rposition(|frame| frame.region == region) else {
@@ -196,7 +196,7 @@ mod tests {
         let (mut nest, mut seen) = (Nest::new(LocationRef(0)), Seen::default());
         for (time, region) in events {
             if nest.held_at().is_some_and(|held_at| held_at != *time) {
-                let _ = nest.settle(&mut seen);
+                let _ = nest.resolve_held(&mut seen);
             }
             let named = RegionRef(region.unsigned_abs());
             let _ = match *region {
@@ -205,7 +205,7 @@ mod tests {
                 _ => nest.enter(*time, named, None, &mut seen),
             };
         }
-        let _ = nest.settle(&mut seen);
+        let _ = nest.resolve_held(&mut seen);
         nest.end();
         (seen.0.trim_end().to_owned(), nest.found)
     }
@@ -278,7 +278,7 @@ mod tests {
                     true => nest.enter(time as u64, *region, None, &mut work),
                     false => nest.leave(time as u64, *region, &mut work),
                 };
-                let _ = nest.settle(&mut work);
+                let _ = nest.resolve_held(&mut work);
                 assert_eq!(work.depth, nest.open.len());
             }
             assert!(work.events < 64 * events.len(), "{} events from {}", work.events, events.len());

@@ -84,6 +84,7 @@ impl Trace {
         }
         anchor::check(&anchor).map_err(not_otf2)?;
         let definitions_file = path.with_extension("def");
+        check_are_files(&definitions_file, &path.with_extension(""))?;
         let reader = Reader::open(&c_path(path)?).map_err(|error| not_otf2(&error.to_string()))?;
         let definitions = read_global_definitions(&reader, &definitions_file, with_strings)?;
         let directory = path.with_extension("");
@@ -307,6 +308,19 @@ fn target_of_link(path: &Path) -> Option<PathBuf> {
     let has_definitions = |anchor: &Path| anchor.with_extension("def").exists();
     let target = fs::canonicalize(path).ok().filter(|_| !has_definitions(path))?;
     has_definitions(&target).then_some(target)
+}
+
+/// Checks that there is no pipe and no device among the files, which may be those of another user: OTF2 would wait for ever for
+/// somebody who writes into a pipe.
+fn check_are_files(definitions: &Path, directory: &Path) -> Result<(), Error> {
+    let inside = fs::read_dir(directory).into_iter().flatten().flatten();
+    let inside = inside.filter(|entry| !entry.file_type().is_ok_and(|kind| kind.is_file()));
+    for path in inside.map(|entry| entry.path()).chain([definitions.to_owned()]) {
+        if fs::metadata(&path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            return Err(Error::Damaged { path, reason: "it is not a regular file".to_owned() });
+        }
+    }
+    Ok(())
 }
 
 fn event_file(directory: &Path, location: LocationRef) -> PathBuf {

@@ -241,6 +241,19 @@ fn a_directory_in_place_of_an_event_file_is_reported() {
     assert_eq!(events.events.len(), 30);
 }
 
+/// Reading a pipe would wait for a writer.
+#[test]
+fn a_pipe_in_place_of_a_file_is_an_error() {
+    for name in ["traces.def", "traces/1.def", "traces/1.evt"] {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), 10);
+        let path = directory.path().join(name);
+        fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(message(open(directory.path()), &path).contains("not a regular file"));
+    }
+}
+
 /// Runs in a separate process, because OTF2 would print to the stderr of all tests.
 #[test]
 fn otf2_prints_nothing() {

@@ -39,7 +39,7 @@ static struct answer answer_hook(void *handle, const char *name) {
 
 /* Called by the assembly below. */
 __attribute__((used)) HIDDEN struct answer answer_dlsym(void *handle, const char *name) {
-	if (handle == NEXT || !name) return jumps(DLSYM);
+	if (handle == NEXT || !name || is_forked_from_threads()) return jumps(DLSYM);
 	if (handle) treat_new_objects();
 	if (is_hook(name)) return answer_hook(handle, name);
 	if (!host_may_wrap(name) || stub.host_state == HOST_REFUSED) return jumps(DLSYM);

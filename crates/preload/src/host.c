@@ -105,7 +105,17 @@ static int has_layer(void) {
 
 enum { ROUNDS_MAX = 16 };
 
+/* Absent before glibc 2.32. */
+__attribute__((weak, visibility("default"))) extern char __libc_single_threaded;
+
+int is_forked_from_threads(void) {
+	long process = SYSTEM(SYS_getpid, 0, 0, 0, 0);
+	if (&__libc_single_threaded && __libc_single_threaded) stub.process = process;
+	return process != stub.process;
+}
+
 void treat_new_objects(void) {
+	if (is_forked_from_threads()) return;
 	for (unsigned tries = 0; tries < ROUNDS_MAX; tries++) {
 		struct round round = {.at = 0};
 		stub.iterate(take_snapshot, &round.objects);

@@ -65,14 +65,18 @@ static int find_functions(void) {
 	return stub.real[DLSYM] && stub.real[DLOPEN] && stub.environment && stub.error && stub.error_number;
 }
 
-/* Whether Score-P measures this process. */
-static int is_score_p_here(void) {
-	return definition_of("SCOREP_InitMeasurement", 1).address || definition_of("SCOREP_Location_GetId", 1).address;
+/* Whether Score-P measures this process, or ThreadSanitizer checks it, which would report the host's own accesses as races. */
+static int is_host_unwanted(void) {
+	static const char *const names[] = {"SCOREP_InitMeasurement", "SCOREP_Location_GetId", "__tsan_init"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (definition_of(names[i], 1).address) return 1;
+	return 0;
 }
 
 /* Prepares this library, and measures the process unless ampere is switched off. */
 static int prepare(void) {
 	if (!gnu_get_libc_version || !dl_iterate_phdr || !dladdr || !getauxval) return 0;
+	stub.process = SYSTEM(SYS_getpid, 0, 0, 0, 0);
 	stub.page = getauxval(AT_PAGESZ);
 	dl_iterate_phdr(find_own, &stub.start_count);
 	/* Before glibc 2.34, it is in libdl with dlopen and dlsym. A program that does not load libdl at its start is not measured. */
@@ -83,7 +87,7 @@ static int prepare(void) {
 	if (!find_host()) return 1;
 	stub.session = value_of(*stub.environment, "AMPERE_SESSION");
 	stub.shared_memory = value_of(*stub.environment, "AMPERE_SHM");
-	if (is_score_p_here()) stub.host_state = HOST_REFUSED;
+	if (is_host_unwanted()) stub.host_state = HOST_REFUSED;
 	treat_new_objects();
 	return 1;
 }

@@ -137,6 +137,8 @@ struct stub {
 	enum { HOST_UNKNOWN, HOST_LOADED, HOST_REFUSED } host_state;
 	/* Values of AMPERE_SESSION and AMPERE_SHM. */
 	const char *session, *shared_memory;
+	/* The process in which objects may be treated: see is_forked_from_threads. */
+	long process;
 };
 HIDDEN extern struct stub stub;
 
@@ -164,6 +166,9 @@ HIDDEN int host_may_wrap(const char *name);
 
 /* --- host.c ------------------------------------------------------------------------------------------------------ */
 
+/* Whether this process is a child of fork, and its parent had several threads. One of them may have held the loader's lock,
+ * which glibc does not release in the child: dl_iterate_phdr would wait for ever. */
+HIDDEN int is_forked_from_threads(void);
 /* Treats the objects that were opened since the last time. */
 HIDDEN void treat_new_objects(void);
 /* Loads the host if it is not loaded yet. Returns whether it is loaded now. */

@@ -7,6 +7,7 @@ use ampere_figures::summary::{Device, Figures, Region, Summary, View, topmost, v
 use ampere_model::digits::{energy, significant};
 use ampere_model::order::largest_first;
 use ampere_model::regions::{is_mpi, is_python};
+use ampere_model::sum;
 use ampere_model::text::printable;
 use std::collections::{BTreeMap, HashMap};
 
@@ -97,14 +98,14 @@ impl<'a> Sums<'a> {
         Sums {
             dynamic: is_active.then(|| devices.iter().map(dynamic).sum()),
             dynamic_of,
-            joules: devices.iter().map(|(device, _)| device.total_joules).sum::<f64>() + 0.0,
-            idle: ranks().map(|view| view.idle_joules).sum::<f64>() + 0.0, // a sum of nothing is -0
-            other_jobs: ranks().map(|view| view.other_jobs_joules).sum::<f64>() + 0.0,
-            lost: ranks().map(|view| view.lost_joules).sum::<f64>() + 0.0,
+            joules: sum(devices.iter().map(|(device, _)| device.total_joules)),
+            idle: sum(ranks().map(|view| view.idle_joules)),
+            other_jobs: sum(ranks().map(|view| view.other_jobs_joules)),
+            lost: sum(ranks().map(|view| view.lost_joules)),
             regions,
-            gpu_joules: kernels()
-                .map(|view| view.attributed_joules + view.idle_joules + view.lost_joules)
-                .sum(),
+            gpu_joules: sum(
+                kernels().map(|view| view.attributed_joules + view.idle_joules + view.lost_joules)
+            ),
             kernels: of_kernels,
             dynamic_of_kernels,
             sampled_errors: facts::sampled_errors(devices.iter().flat_map(|(device, views)| {
@@ -188,7 +189,7 @@ pub fn sentences_with(summary: &Summary, hints: Vec<String>) -> Vec<String> {
     let share = |part: f64, whole: f64| format!("{:.1} %", 100.0 * part / whole);
     let named = |rows: &[(&str, f64)], whole: f64| {
         let names = mentioned(rows, whole).map(|(name, part)| {
-            format!("{} ({})", names::shorten_in(summary, name, NAME_CHARS_MAX), share(*part, whole))
+            format!("{} ({})", names::shorten(name, NAME_CHARS_MAX), share(*part, whole))
         });
         names.collect::<Vec<_>>().join(", ")
     };
@@ -243,7 +244,7 @@ pub fn sentences_with(summary: &Summary, hints: Vec<String>) -> Vec<String> {
             "{}{words} ({}) in MPI functions, where ranks exchange data and wait: most in {} ({})",
             energy(of_mpi),
             share(of_mpi, whole),
-            names::shorten_in(summary, name, NAME_CHARS_MAX),
+            names::shorten(name, NAME_CHARS_MAX),
             energy(*part)
         ));
     }

@@ -64,10 +64,12 @@ fn explanations(what: &str, is_active: bool, is_sampled: bool) -> Vec<(Vec<&'sta
     let dynamic = if is_active { "dynamic " } else { "" };
     let range = if is_active {
         format!(
-            "the dynamic joules of samples in which only this {what} was active, and of all in which it was active at all"
+            "the dynamic joules of samples in which only this {what} was active, and of all in which it was active at all; -: others were nearly always active, too"
         )
     } else {
-        format!("the joules of samples in which only this {what} ran, and of all in which it ran at all")
+        format!(
+            "the joules of samples in which only this {what} ran, and of all in which it ran at all; -: others nearly always ran, too"
+        )
     };
     let error = format!("of a sampled {what}, whose calls are not counted: the standard error of its joules");
     let own = match what {

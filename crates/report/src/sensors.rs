@@ -23,8 +23,13 @@ pub fn words(summary: &Summary) -> Option<String> {
         true => compact(&devices.iter().map(|device| device.name.as_str()).collect::<Vec<_>>()),
         false => format!("{} devices", devices.len()),
     };
-    let (names, limit) = (short(&names, NAMES_CHARS_MAX), 100.0 * DIFFERENCE_MAX);
-    Some(format!("counter and power sensor of {names} differ by over {limit:.0} %, or not steadily"))
+    let names = short(&names, NAMES_CHARS_MAX);
+    let checks = || devices.iter().filter_map(|device| check(device));
+    let most = checks().map(|(ratio, _)| ratio.abs()).fold(0.0, f64::max);
+    let up_to = if devices.len() > 1 { "up to " } else { "" };
+    let unsteadily =
+        if checks().any(|(_, check)| check.change.is_some()) { ", and not steadily" } else { "" };
+    Some(format!("counter and power sensor of {names} differ by {up_to}{:.1} %{unsteadily}", 100.0 * most))
 }
 
 /// Returns the difference between a device's power sensor and its counter, as a fraction of the counter's joules, and the whole

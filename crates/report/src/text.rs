@@ -515,7 +515,8 @@ impl<'a> Page<'a> {
         let mut columns = self.joules_columns(device, view, rows);
         if device.unit != "s" {
             let seconds: Vec<f64> = rows.iter().map(|row| row.exclusive_seconds).collect();
-            let (head, cells) = tables::known(known, self.digits());
+            let whole = self.measure(device, view).whole;
+            let (head, cells) = tables::known(known, whole, self.digits());
             columns.push(Column::new(head, cells).dispensable(3));
             columns.push(Column::new("s", column(&seconds, self.digits())).dispensable(4));
         }
@@ -788,14 +789,7 @@ pub fn most_of(whole: Whole, view: &View) -> String {
     let named: Vec<String> = rows
         .map(|row| {
             let part = percent(row.figures.own_joules(), whole.joules(view.is_active()));
-            format!(
-                "{} ({part})",
-                names::shorten_among(
-                    &row.region,
-                    view.regions.iter().map(|row| &*row.region),
-                    NAME_CHARS_MAX
-                )
-            )
+            format!("{} ({part})", names::shorten(&row.region, NAME_CHARS_MAX))
         })
         .collect();
     match named.is_empty() {

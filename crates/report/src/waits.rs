@@ -34,7 +34,7 @@ pub fn words(summary: &Summary) -> Vec<String> {
     let about = if summary.run.energy == "estimated" { "~" } else { "" };
     let part = percent(joules, whole);
     let mut words = vec![format!(
-        "{about}{} of {about}{} ({part}) were used waiting in MPI{}",
+        "{about}{} of {about}{} ({part} of total) were used waiting in MPI{}",
         energy(joules),
         energy(whole),
         if waiting.is_part { " within this node" } else { "" }
@@ -48,7 +48,7 @@ pub fn words(summary: &Summary) -> Vec<String> {
         let name = match is_most && is_mpi(&cause.region) {
             true => format!("{} in MPI", rank(cause)),
             false => {
-                let region = names::shorten_in(summary, &cause.region, NAME_CHARS_MAX);
+                let region = names::shorten(&cause.region, NAME_CHARS_MAX);
                 format!("{region} on {}", rank(cause))
             }
         };

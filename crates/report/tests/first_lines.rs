@@ -360,7 +360,7 @@ fn a_small_terminal_has_a_hint_and_names_the_number_of_the_others() {
 /// The column with the differences needs a wide terminal.
 #[test]
 fn a_counter_that_differs_from_its_power_sensor_is_named_in_any_width_and_on_the_page() {
-    let words = "counter and power sensor of GPU-1 differ by over 2 %, or not steadily";
+    let words = "counter and power sensor of GPU-1 differ by 3.0 %";
     for width in 60..=200 {
         let text = lines("kernels", width);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -452,7 +452,7 @@ fn ranks_that_wait_in_mpi_are_a_hint() {
 }
 
 #[test]
-fn a_function_that_has_joules_for_waiting_alone_is_a_hint_and_is_counted_where_it_is_not_shown() {
+fn a_function_that_has_joules_for_waiting_alone_is_a_hint_and_has_a_row() {
     let name = "NPairHalfBinAtomonlyNewton::build";
     let wait = |summary: &mut Summary| {
         let joules = summary.devices[0].total_joules;
@@ -469,13 +469,79 @@ fn a_function_that_has_joules_for_waiting_alone_is_a_hint_and_is_counted_where_i
         regions(summary).for_each(|row| row.figures.calls = 0);
     });
     let mut summary = summary("sampled_ranks");
-    let more = |summary: &Summary| {
-        let text = first::render(summary, Screen::new(80, false), &[]);
-        text.lines().find_map(|line| Some(line.split_once(" more")?.1.to_owned()))
-    };
-    assert_eq!(more(&summary).as_deref(), Some(""));
     wait(&mut summary);
-    assert!(more(&summary).is_some_and(|words| words.ends_with(" % of all joules)")), "{:?}", more(&summary));
+    // The row is shown where there is room for few rows, too.
+    let text = first::render(&summary, Screen::new(80, false).with_lines(16), &[]);
+    assert!(text.lines().any(|line| line.contains(name)), "{text}");
+    assert!(!text.contains(" more ("), "{text}");
+    // Functions that are not shown have a large part together, but each has a small one.
+    regions(&mut summary).skip(12).for_each(|row| row.figures.exclusive_joules = 0.02 * 4840.0);
+    let text = first::render(&summary, Screen::new(80, false), &[]);
+    assert!(
+        text.lines().any(|line| line.contains(" more (") && line.contains(" % of all joules)")),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_range_of_everything_is_not_shown_but_explained_once() {
+    let text = lines("sampled_ranks", 80);
+    let row = text.lines().find(|line| line.ends_with("MPI_Send") && line.starts_with(' ')).expect("the row");
+    assert!(!row.contains("..") && row.contains(" - "), "{text}");
+    let words = "several ranks were always active: their joules are divided by CPU time";
+    assert_eq!(text.matches(words).count(), 1, "{text}");
+    assert!(!lines("kernels", 80).contains("always active"));
+}
+
+#[test]
+fn ranks_that_are_balanced_because_one_waits_in_mpi_are_not_called_balanced() {
+    let text = lines("instrumented", 120);
+    assert!(text.contains("mean 264 J, but outside MPI rank 0 is 74 % above the mean"), "{text}");
+    assert!(!text.contains("balanced"), "{text}");
+}
+
+#[test]
+fn a_sampled_program_that_used_no_cpu_for_long_is_a_hint() {
+    let words = "python3 used no CPU for at least 4.0 of 8.0 s: samples see only CPU time; mark regions";
+    let asleep = |summary: &mut Summary| {
+        with_others(summary, 0.0, 8.0);
+        let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
+        (cpu.own_busy_seconds, cpu.node_busy_seconds) = (4.0, 4.2);
+    };
+    assert_hint("sampled_program", words, (false, true), asleep);
+    assert_hint("sampled_program", "used no CPU", (false, false), |summary| {
+        asleep(summary);
+        let rows = &mut summary.devices[0].views[0].callpaths;
+        rows.iter_mut().next().expect("a call path").figures.calls = 1;
+    });
+    // Without a free core the program may have waited for one.
+    assert_hint("sampled_program", "used no CPU", (false, false), |summary| {
+        asleep(summary);
+        summary.run.node_cpu.as_mut().expect("CPU time").node_busy_seconds = 16.0;
+    });
+}
+
+#[test]
+fn the_reason_why_no_counter_was_read_is_on_the_line_of_the_energy() {
+    let mut summary = summary("nothing_recorded");
+    summary.devices.clear();
+    summary.run.energy = "none".to_owned();
+    summary.run.notes = vec!["rapl: no intel-rapl in /sys/class/powercap".to_owned()];
+    let text = first::render(&summary, Screen::FILE, &[]);
+    let words = "energy  none: no counter was read (rapl: no intel-rapl in /sys/class/powercap)";
+    assert!(text.lines().any(|line| line == words), "{text}");
+}
+
+#[test]
+fn the_signal_that_ended_a_run_is_on_the_first_screen_and_its_processes_are_among_the_notes() {
+    let mut summary = summary("failed");
+    let signal = "interrupted by SIGINT (Ctrl-C) after 6.58 s: figures are up to then";
+    summary.run.missing.insert(0, signal.to_owned());
+    let text = first::render(&summary, Screen::FILE, &[]);
+    assert!(text.contains(&format!("INCOMPLETE: {signal}\n")), "{text}");
+    assert!(!text.contains("process 15189"), "{text}");
+    let report = ampere_report::text::render(&summary, Screen::FILE);
+    assert!(report.contains("process 15189"), "{report}");
 }
 
 #[test]

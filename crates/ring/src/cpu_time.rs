@@ -12,9 +12,9 @@ pub struct CpuTotal {
 
 /// The nanoseconds of the last record of a ring.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CpuSource(u64);
+pub struct CpuOfRing(u64);
 
-impl CpuSource {
+impl CpuOfRing {
     /// Returns these nanoseconds.
     pub fn ns(&self) -> u64 {
         self.0
@@ -22,8 +22,8 @@ impl CpuSource {
 }
 
 impl CpuTotal {
-    /// Whether a record reports CPU time before the last point, which came from another ring.
-    pub fn is_late(&self, source: &CpuSource, (time, _, ns): (Timestamp, u32, u64)) -> bool {
+    /// Whether a record reports CPU time before the last point. Then a record of another ring made that point.
+    pub fn is_late(&self, source: &CpuOfRing, (time, _, ns): (Timestamp, u32, u64)) -> bool {
         ns > source.0 && self.last.is_some_and(|(last, _)| last > time)
     }
 
@@ -32,7 +32,7 @@ impl CpuTotal {
     /// nanoseconds of CPU time up to it. Neither ever decreases, and between two points the CPU time rises evenly.
     pub fn add(
         &mut self,
-        source: &mut CpuSource,
+        source: &mut CpuOfRing,
         (time, rose_ticks, ns): (Timestamp, u32, u64),
         mut point: impl FnMut(Timestamp, u64),
     ) {
@@ -55,7 +55,7 @@ mod tests {
 
     fn points_of(records: &[(usize, Timestamp, u32, u64)]) -> Vec<(Timestamp, u64)> {
         let (mut total, mut sources, mut points) =
-            (CpuTotal::default(), [CpuSource::default(); 2], Vec::new());
+            (CpuTotal::default(), [CpuOfRing::default(); 2], Vec::new());
         for (source, time, rose, ns) in records {
             total.add(&mut sources[*source], (*time, *rose, *ns), |time, ns| points.push((time, ns)));
         }
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn cpu_time_before_a_point_of_another_ring_is_late() {
         let (mut total, mut earlier, mut later) =
-            (CpuTotal::default(), CpuSource::default(), CpuSource::default());
+            (CpuTotal::default(), CpuOfRing::default(), CpuOfRing::default());
         total.add(&mut later, (100, 10, 10), |_, _| {});
         assert!(total.is_late(&earlier, (90, 10, 10)));
         assert!(!total.is_late(&earlier, (90, 0, 0)), "the CPU time did not rise");

@@ -659,8 +659,7 @@ fn base_path() -> (PathBuf, PathBuf) {
 fn make_private(path: &Path) -> Result<(), Error> {
     let refuse = |why| Err(Error::NotOurs { path: path.to_owned(), why });
     match rustix::fs::mkdir(path, Mode::RWXU) {
-        Ok(()) => return Ok(()),
-        Err(rustix::io::Errno::EXIST) => {}
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(e) => return Err(Error::io("create", path, e)),
     }
     let stat = rustix::fs::lstat(path).map_err(|e| Error::io("look at", path, e))?;
@@ -672,6 +671,10 @@ fn make_private(path: &Path) -> Result<(), Error> {
     }
     if stat.st_mode & 0o077 != 0 {
         return refuse("is open to others");
+    }
+    // With a umask such as 777, every later run would be refused.
+    if stat.st_mode & 0o700 != 0o700 {
+        rustix::fs::chmod(path, Mode::RWXU).map_err(|e| Error::io("set the mode of", path, e))?;
     }
     Ok(())
 }

@@ -147,7 +147,7 @@ pub const SETTINGS: &[Setting] = &[
         about: "A thread's stack is sampled each time it has used this much CPU time: call paths of programs that are not \
                 instrumented. `auto`: at least 1 ms, and up to 10 ms if samples would otherwise cost more than 1 % of that time; \
                 twice as much after 2 s, and again after 10 s and 60 s. \
-                A process is not sampled while it records its own functions. The same as `--sample` of `ampere run`.",
+                The same as `--sample` of `ampere run`.",
         default: "`\"auto\"` with `ampere run`, `\"off\"` without",
         within: Within::Times(Duration::from_micros(100), Duration::from_millis(100)),
         keeper: Keeper::Config(|config| &mut config.sampler.stacks),
@@ -366,7 +366,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         about: "The collector's executable.",
-        default: "in the plugin's directory, or in `../bin`",
+        default: "in the plugin's directory, or in `../../bin`",
         ..elsewhere("AMPERE_COLLECTOR", Form::File)
     },
     Setting {

@@ -19,7 +19,7 @@ pub struct NotCounted {
     pub why: &'static str,
 }
 
-/// The kernel counts no event of a sampled thread and of what it starts.
+/// The kernel refuses `PERF_SAMPLE_READ` for events that new threads and processes inherit.
 const NO_GROUPS: &str = "this kernel does not read counters with the samples of a thread and of what it starts: use a more recent one";
 const NO_COUNTER: &str = "the processor's counters are not available here, as usual in virtual machines";
 const NO_ROOM: &str = "the processor has no such event, or no counter left for it next to the others";

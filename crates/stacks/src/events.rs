@@ -151,20 +151,6 @@ pub(crate) fn count_commands(thread: u32) -> io::Result<OwnedFd> {
     open(&attributes, thread, ANY_CPU)
 }
 
-/// Opens an event that counts nothing, and that processes started by this thread do not inherit. Without it, the kernel exchanges
-/// the equal events of such a process and of the thread when it switches from one to the other. The program that the process
-/// executes would then start the thread's own events, and no later process would inherit events that a program starts.
-fn keep_events_apart(thread: u32) -> io::Result<OwnedFd> {
-    let attributes = Attributes {
-        kind: SOFTWARE,
-        size: size_of::<Attributes>() as u32,
-        config: DUMMY,
-        flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR,
-        ..Attributes::default()
-    };
-    open(&attributes, thread, ANY_CPU)
-}
-
 /// Opens an event that samples the calling thread from now on, and its ring.
 pub(crate) fn sample_this_thread(options: &Options) -> io::Result<(OwnedFd, Ring)> {
     let attributes = known_attributes(attributes(options));
@@ -190,19 +176,6 @@ pub(crate) enum SamplingStart {
     /// When the process, or one that it has started, executes the next program.
     AtExec,
     Now,
-}
-
-/// The kinds of records that the events of a process make.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Recorded {
-    /// The process' stack samples, its start and end, and when its threads are on a CPU.
-    All,
-    /// All records except samples.
-    Switches,
-    /// Only samples, because other events of the process record everything else.
-    Samples,
-    /// Like `Samples`, but only once the process, or one that it has started, executes a program.
-    SamplesAfterExec,
 }
 
 /// An event of a thread on a CPU, and the events that are counted together with it.
@@ -271,17 +244,7 @@ fn open_member(
 /// The events of a process. Processes that it starts inherit them, and lose them when they are closed.
 pub(crate) struct Opened {
     begin: SamplingStart,
-    recorded: Recorded,
     files: Vec<Group>,
-}
-
-impl Opened {
-    fn add(&mut self, recorded: Recorded, files: Vec<Group>) {
-        if self.recorded != recorded {
-            self.recorded = Recorded::All;
-        }
-        self.files.extend(files);
-    }
 }
 
 /// The rings, and the events that write to them.
@@ -303,7 +266,11 @@ pub(crate) struct Events {
 impl Events {
     /// Makes a ring for each of these CPUs.
     pub(crate) fn open(options: &Options, cpus: &[u32]) -> Result<Events, StacksError> {
-        let attributes = known_attributes(attributes(options));
+        let mut attributes = known_attributes(attributes(options));
+        if !options.samples {
+            attributes.config = DUMMY;
+            attributes.flags &= !(MAP | MAP2 | BUILD_ID);
+        }
         let other_files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         let parts: Vec<EventPart> = options.events.iter().flat_map(|event| event.parts.clone()).collect();
         let totals = Arc::new(Mutex::new(GroupTotals::new(parts.len())));
@@ -363,13 +330,9 @@ impl Events {
         self.of_cpus.push((cpu, file));
         self.rings.push(ring);
         for SampledThreads { process, root, threads } in processes {
-            let Some((begin, recorded)) =
-                self.sampled.get(root).map(|opened| (opened.begin, opened.recorded))
-            else {
-                continue;
-            };
+            let Some(begin) = self.sampled.get(root).map(|opened| opened.begin) else { continue };
             let begin = if process == root { begin } else { SamplingStart::Now };
-            let needed = threads.len() * self.files_each(recorded);
+            let needed = threads.len() * self.files_each();
             if self.used() + needed > self.files_max() / 2 {
                 return Err(StacksError::Files { process: *process, needed });
             }
@@ -377,7 +340,7 @@ impl Events {
             let files: Vec<Group> = (threads.iter())
                 .filter_map(|thread| {
                     let (cpu, ring) = &self.of_cpus[place];
-                    self.open_into((*cpu, ring), *thread, begin, recorded).ok()
+                    self.open_into((*cpu, ring), *thread, begin).ok()
                 })
                 .collect();
             self.sampled.entry(*root).and_modify(|opened| opened.files.extend(files));
@@ -397,8 +360,8 @@ impl Events {
     }
 
     /// Returns the number of files for each thread and CPU.
-    fn files_each(&self, recorded: Recorded) -> usize {
-        if recorded == Recorded::Switches { 1 } else { 1 + self.parts.len() }
+    fn files_each(&self) -> usize {
+        1 + self.parts.len()
     }
 
     /// Opens events of these threads of a process, and of everything that they start. Returns the threads that still exist.
@@ -407,19 +370,13 @@ impl Events {
         process: u32,
         mut threads: Vec<u32>,
         begin: SamplingStart,
-        recorded: Recorded,
     ) -> Result<Vec<u32>, StacksError> {
         let mut files = Vec::new();
         let mut ended = Vec::new();
-        let of_threads = self.cpus_of(process, &threads, recorded)?;
+        let of_threads = self.cpus_of(process, &threads)?;
         for (&thread, cpus) in threads.iter().zip(of_threads) {
-            if recorded == Recorded::SamplesAfterExec
-                && let Ok(leader) = keep_events_apart(thread)
-            {
-                files.push(Group { leader, members: Vec::new(), totals: self.totals.clone() });
-            }
             for (cpu, ring) in cpus {
-                match self.open_into((*cpu, ring), thread, begin, recorded) {
+                match self.open_into((*cpu, ring), thread, begin) {
                     Ok(file) => files.push(file),
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) && thread != process => {
                         ended.push(thread);
@@ -430,7 +387,7 @@ impl Events {
                         return Err(match source.raw_os_error() {
                             Some(libc::ESRCH) => StacksError::NoProcess { process },
                             Some(libc::EMFILE | libc::ENFILE) => {
-                                let needed = self.of_cpus.len() * threads.len() * self.files_each(recorded);
+                                let needed = self.of_cpus.len() * threads.len() * self.files_each();
                                 StacksError::Files { process, needed }
                             }
                             _ => StacksError::System { call: "perf_event_open", source },
@@ -439,9 +396,8 @@ impl Events {
                 }
             }
         }
-        let opened = Opened { begin, recorded, files: Vec::new() };
-        let opened = self.sampled.entry(process).or_insert(opened);
-        opened.add(recorded, files);
+        let opened = self.sampled.entry(process).or_insert(Opened { begin, files: Vec::new() });
+        opened.files.extend(files);
         threads.retain(|thread| !ended.contains(thread));
         Ok(threads)
     }
@@ -451,32 +407,11 @@ impl Events {
         (cpu, ring): (u32, &OwnedFd),
         thread: u32,
         begin: SamplingStart,
-        recorded: Recorded,
     ) -> io::Result<Group> {
-        let begin = if recorded == Recorded::SamplesAfterExec { SamplingStart::AtExec } else { begin };
         let at_exec = if begin == SamplingStart::AtExec { ENABLE_ON_EXEC } else { 0 };
-        let of_samples = MAP | MAP2 | BUILD_ID;
-        let (config, left_out) = match recorded {
-            Recorded::All => (CPU_CLOCK, 0),
-            Recorded::Switches => (DUMMY, of_samples),
-            Recorded::Samples | Recorded::SamplesAfterExec => {
-                (CPU_CLOCK, NAME | NAME_AT_EXEC | TASK | CONTEXT_SWITCH)
-            }
-        };
-        let flags = self.attributes.flags & !left_out | at_exec;
-        let mut attributes = Attributes { config, flags, ..self.attributes };
-        if recorded == Recorded::Switches {
-            attributes = Attributes {
-                sample_type: attributes.sample_type & !SAMPLE_READ,
-                read_format: 0,
-                ..attributes
-            };
-        }
+        let attributes = Attributes { flags: self.attributes.flags | at_exec, ..self.attributes };
         let leader = open(&attributes, thread, cpu)?;
-        let members = match recorded {
-            Recorded::Switches => Vec::new(),
-            _ => self.open_members(&attributes, thread, cpu, &leader)?,
-        };
+        let members = self.open_members(&attributes, thread, cpu, &leader)?;
         let group = Group { leader, members, totals: self.totals.clone() };
         control(&group.leader, SET_OUTPUT, ring.as_raw_fd())?;
         if begin == SamplingStart::Now {
@@ -511,16 +446,10 @@ impl Events {
 
     /// Returns the CPUs on which each of these threads is sampled. Normally these are all CPUs, because processes that a thread
     /// starts may be bound to CPUs other than those of the thread itself. When a quarter of the allowed files is in use, they are
-    /// only those that the thread is bound to. At most half of the allowed files are used, and at most a quarter for processes
-    /// without samples, whose records need files, too.
-    fn cpus_of(
-        &self,
-        process: u32,
-        threads: &[u32],
-        recorded: Recorded,
-    ) -> Result<Vec<Vec<&(u32, OwnedFd)>>, StacksError> {
+    /// only those that the thread is bound to. At most half of the allowed files are used.
+    fn cpus_of(&self, process: u32, threads: &[u32]) -> Result<Vec<Vec<&(u32, OwnedFd)>>, StacksError> {
         let (used, limit) = (self.used(), self.files_max());
-        let each = self.files_each(recorded);
+        let each = self.files_each();
         if used + threads.len() * self.of_cpus.len() * each <= limit / 4 {
             return Ok(vec![self.of_cpus.iter().collect(); threads.len()]);
         }
@@ -532,24 +461,13 @@ impl Events {
         };
         let cpus: Vec<Vec<_>> = threads.iter().map(of_thread).collect();
         let needed = cpus.iter().map(Vec::len).sum::<usize>() * each;
-        let used_max = match recorded {
-            Recorded::All | Recorded::Samples => limit / 2,
-            Recorded::Switches | Recorded::SamplesAfterExec => limit / 4,
-        };
-        if used + needed > used_max { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
+        if used + needed > limit / 2 { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
     }
 
     /// Must be called when a process has executed a program. A process that was added as a launcher is itself sampled from
     /// then on.
     pub(crate) fn executed(&mut self, process: u32) {
         self.sampled.entry(process).and_modify(|opened| opened.begin = SamplingStart::Now);
-    }
-
-    /// Starts all events of a process now, and those that were inherited from them.
-    pub(crate) fn start(&self, process: u32) -> Result<(), StacksError> {
-        let groups = self.sampled.get(&process).map_or(&[][..], |opened| &opened.files);
-        let started = groups.iter().try_for_each(|group| control(&group.leader, ENABLE, 0));
-        started.map_err(|source| StacksError::System { call: "ioctl of an event", source })
     }
 
     /// Returns the start for the events of a process if they are opened again. A launcher itself is still not sampled.
@@ -567,12 +485,9 @@ impl Events {
         self.attributes.sample_period = period.as_nanos() as u64;
     }
 
-    /// Adds the events that [`Events::take`] returned.
+    /// Replaces the present events by those that [`Events::take`] returned.
     pub(crate) fn put_back(&mut self, events: HashMap<u32, Opened>) {
-        for (process, Opened { begin, recorded, files }) in events {
-            let opened = Opened { begin, recorded, files: Vec::new() };
-            self.sampled.entry(process).or_insert(opened).add(recorded, files);
-        }
+        self.sampled = events;
     }
 
     /// Closes the events of all processes, so that their counts are complete.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::events::{Recorded, cpu_of_process};
+use crate::events::cpu_of_process;
 use crate::foreign;
 use crate::records::Mapped;
 
@@ -130,10 +130,6 @@ pub(crate) struct Process {
     threads: BTreeSet<u32>,
     /// The process for which the events of this one were opened: itself or an ancestor.
     root: Option<u32>,
-    /// Whether the process' stacks are sampled.
-    has_samples: bool,
-    /// Whether its events take samples once it executes a program.
-    has_samples_after_exec: bool,
     on_cpu: CpuClock,
     /// Whether the mappings must be read from the kernel, because records were lost.
     is_stale: bool,
@@ -248,11 +244,8 @@ impl Processes {
         if self.by_number.len() >= PROCESSES_MAX && !self.by_number.contains_key(&process) {
             return None;
         }
-        Some(self.by_number.entry(process).or_insert_with(|| Process {
-            threads: [process].into(),
-            has_samples: true,
-            ..Process::default()
-        }))
+        let new = || Process { threads: [process].into(), ..Process::default() };
+        Some(self.by_number.entry(process).or_insert_with(new))
     }
 
     pub(crate) fn has(&self, process: u32) -> bool {
@@ -268,51 +261,17 @@ impl Processes {
         self.by_number.values().any(|entry| entry.root == Some(root))
     }
 
-    /// Whether the stacks of a process are sampled.
-    pub(crate) fn is_sampled(&self, process: u32) -> bool {
-        self.by_number.get(&process).is_some_and(|entry| entry.has_samples)
-    }
-
     pub(crate) fn all(&self) -> Vec<u32> {
         self.by_number.keys().copied().collect()
     }
 
-    /// Must be called when only the processes that `is_sampled` accepts are still sampled.
-    pub(crate) fn retain_samples(&mut self, is_sampled: impl Fn(u32) -> bool) {
-        self.by_number.iter_mut().for_each(|(process, entry)| entry.has_samples &= is_sampled(*process));
-    }
-
-    /// Returns the process whose events would sample this one if they were started.
-    pub(crate) fn root_of_later_samples(&self, process: u32) -> Option<u32> {
-        self.by_number.get(&process).filter(|entry| entry.has_samples_after_exec)?.root
-    }
-
-    /// Must be called when the events of this process, and of those that it has started, have been started.
-    pub(crate) fn started_samples(&mut self, root: u32) {
-        let of_root = self.by_number.values_mut().filter(|entry| entry.root == Some(root));
-        for entry in of_root.filter(|entry| entry.has_samples_after_exec) {
-            // Mappings are recorded only together with samples.
-            (entry.has_samples, entry.has_samples_after_exec, entry.is_stale) = (true, false, true);
-        }
-    }
-
-    /// Must be called when the events of a process are closed.
-    pub(crate) fn remove(&mut self, process: u32) {
-        self.by_number.remove(&process);
-    }
-
     /// Must be called when events of these threads of a process have been opened.
-    pub(crate) fn added(&mut self, process: u32, threads: &[u32], recorded: Recorded) {
-        let has_samples = matches!(recorded, Recorded::All | Recorded::Samples);
+    pub(crate) fn added(&mut self, process: u32, threads: &[u32]) {
         let is_new = !self.has(process);
         if let Some(entry) = self.entry(process) {
-            entry.has_samples &= !is_new;
             entry.threads.extend(threads);
             entry.root = Some(process);
-            // Mappings are recorded only together with samples.
-            entry.is_stale |= has_samples && !entry.has_samples;
-            entry.has_samples |= has_samples;
-            entry.has_samples_after_exec = recorded == Recorded::SamplesAfterExec;
+            entry.is_stale |= is_new;
         }
     }
 
@@ -379,8 +338,7 @@ impl Processes {
 
     pub(crate) fn exec(&mut self, process: u32) {
         if let Some(entry) = self.entry(process) {
-            let (root, has_samples) = (entry.root, entry.has_samples || entry.has_samples_after_exec);
-            *entry = Process { threads: [process].into(), root, has_samples, ..Process::default() };
+            *entry = Process { threads: [process].into(), root: entry.root, ..Process::default() };
         }
     }
 
@@ -392,16 +350,11 @@ impl Processes {
             }
             return false;
         }
-        let unknown = Process { is_stale: true, has_samples: true, ..Process::default() };
-        let Process { mappings, is_stale, root, has_samples, has_samples_after_exec, .. } =
-            self.by_number.get(&parent).unwrap_or(&unknown);
-        let (mappings, threads) = (mappings.clone(), [thread].into());
-        let root = *root;
-        let is_stale = *is_stale;
-        let (has_samples, has_samples_after_exec) = (*has_samples, *has_samples_after_exec);
+        let unknown = Process { is_stale: true, ..Process::default() };
+        let Process { mappings, is_stale, root, .. } = self.by_number.get(&parent).unwrap_or(&unknown);
+        let (mappings, threads, root, is_stale) = (mappings.clone(), [thread].into(), *root, *is_stale);
         if let Some(entry) = self.entry(process) {
-            let copied = Process { mappings, threads, root, is_stale, ..Process::default() };
-            *entry = Process { has_samples, has_samples_after_exec, ..copied };
+            *entry = Process { mappings, threads, root, is_stale, ..Process::default() };
         }
         true
     }
@@ -514,8 +467,8 @@ fn parse_maps(
             let identity = [device, number.parse().ok()?];
             let path = rest.trim_ascii_start();
             let path = if path.is_empty() { b"//anon" } else { path };
-            // In the kernel's records, the offset of a mapping of memory is its address.
-            let is_file = path.starts_with(b"/") && !path.starts_with(b"//");
+            // In the kernel's records, the offset of a mapping of memory is its address, except that of the vDSO.
+            let is_file = path.starts_with(b"/") && !path.starts_with(b"//") || path == b"[vdso]";
             let offset = if is_file { hexadecimal(offset)? } else { start };
             Some(Mapped { start, length: end.checked_sub(start)?, offset, identity, build_id: &[], path })
         };

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::counts::{self, EventTotals};
-use crate::events::{Events, Recorded, Ring, SamplingStart, online_cpus, threads_of};
+use crate::events::{Events, Ring, SamplingStart, online_cpus, threads_of};
 use crate::figures::{Counts, CutReason, End, Figures, Walked};
 use crate::file::Files;
 use crate::functions::{Function, FunctionId, Functions};
@@ -190,7 +190,7 @@ impl Sampler {
         if self.processes.has(launcher) {
             return Ok(());
         }
-        self.add(launcher, threads_of(launcher)?, SamplingStart::AtExec, self.all_recorded()).map(drop)
+        self.add(launcher, threads_of(launcher)?, SamplingStart::AtExec).map(drop)
     }
 
     /// Starts to sample a process that is already running, and everything that it starts. Does nothing for a process that is
@@ -200,118 +200,42 @@ impl Sampler {
     ///
     /// The kernel does not allow it, or has no memory for it.
     pub fn add_running(&mut self, process: u32) -> Result<(), StacksError> {
-        if let Some(root) = self.processes.root_of_later_samples(process) {
-            self.events.start(root)?;
-            self.processes.started_samples(root);
+        if self.processes.has(process) {
             return Ok(());
         }
-        match self.processes.has(process) {
-            true if self.processes.is_sampled(process) || !self.options.samples => Ok(()),
-            true => self.add_to_running(process, Recorded::Samples),
-            false => self.add_to_running(process, self.all_recorded()),
-        }
-    }
-
-    /// Starts to record when the threads of a process are on a CPU, without samples. The programs that it executes or starts are
-    /// sampled. Does nothing if the process is known, or if `Options::cpu_times` is not set.
-    ///
-    /// # Errors
-    ///
-    /// The kernel does not allow it, or has no memory for it.
-    pub fn add_switches(&mut self, process: u32) -> Result<(), StacksError> {
-        if self.processes.has(process) || !self.options.cpu_times {
-            return Ok(());
-        }
-        self.add_to_running(process, Recorded::Switches)?;
-        self.sample_after_exec(process);
-        Ok(())
-    }
-
-    /// Prepares samples of the programs that a process without samples executes, or starts.
-    fn sample_after_exec(&mut self, process: u32) {
-        if self.options.samples
-            && let Ok(threads) = threads_of(process)
-        {
-            // Without these events, such programs are sampled once they are found.
-            let _ = self.add(process, threads, SamplingStart::AtExec, Recorded::SamplesAfterExec);
-        }
-    }
-
-    fn add_to_running(&mut self, process: u32, recorded: Recorded) -> Result<(), StacksError> {
         let now = clock_ns(self.options.clock);
-        let is_new = !self.processes.has(process);
-        let threads = self.add(process, threads_of(process)?, SamplingStart::Now, recorded)?;
-        if is_new && self.options.cpu_times {
+        let threads = self.add(process, threads_of(process)?, SamplingStart::Now)?;
+        if self.options.cpu_times {
             self.not_switched.extend(threads.into_iter().map(|thread| (thread, (process, now))));
         }
         self.recheck_threads(process)
     }
 
-    /// Returns the kinds of records of a process.
-    fn recorded_of(&self, process: u32) -> Recorded {
-        if self.processes.is_sampled(process) { self.all_recorded() } else { Recorded::Switches }
-    }
-
-    /// Returns the kinds of records of a process that does not record its own functions.
-    fn all_recorded(&self) -> Recorded {
-        if self.options.samples { Recorded::All } else { Recorded::Switches }
-    }
-
-    /// Stops sampling the processes for which `is_sampled` is false. The times at which they are on a CPU are still recorded, and
-    /// the programs that they execute or start from now on are sampled. A process can be sampled again later. Returns the
-    /// processes of which nothing is recorded any more, because too few files may be open.
-    ///
-    /// # Errors
-    ///
-    /// The other processes cannot be sampled separately, because too few files may be open: all are sampled as before.
-    pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<Vec<u32>, StacksError> {
-        // Closing an event also ends the events inherited from it, so each process gets its own.
-        let mut kept: Vec<_> = (self.processes.all().into_iter())
-            .map(|process| (!is_sampled(process), process, self.events.start_of(process)))
-            .collect();
-        kept.sort_unstable_by_key(|(is_last, ..)| *is_last);
-        let before = self.events.take();
-        let mut without = Vec::new();
-        for &(has_no_samples, process, start) in &kept {
-            let recorded = if has_no_samples { Recorded::Switches } else { self.all_recorded() };
-            match threads_of(process).and_then(|threads| self.add(process, threads, start, recorded)) {
-                Ok(_) | Err(StacksError::NoProcess { .. }) => {}
-                Err(_) if has_no_samples => without.push(process),
-                Err(why) => {
-                    self.events.put_back(before);
-                    return Err(why);
-                }
-            }
-        }
-        drop(before);
-        self.processes.retain_samples(is_sampled);
-        without.iter().for_each(|process| self.processes.remove(*process));
-        for (has_no_samples, process, _) in kept {
-            if has_no_samples && self.processes.has(process) {
-                self.sample_after_exec(process);
-            }
-        }
-        Ok(without)
-    }
-
-    /// Takes samples with another period from now on. Returns the result of [`Sampler::retain`], or `None` if the change would
-    /// take too many events or open files; then all processes are sampled as before.
-    pub fn set_period(&mut self, period: Duration) -> Option<Vec<u32>> {
+    /// Takes samples with another period from now on. Returns false if the change would take too many events or open files; then
+    /// all processes are sampled as before.
+    pub fn set_period(&mut self, period: Duration) -> bool {
         // Inherited events keep their period, so each thread gets its own event on each CPU.
         let threads: usize = self.processes.with_threads().iter().map(|of| of.threads.len()).sum();
         if threads * self.events.rings.len() > REOPENED_MAX {
-            return None;
+            return false;
         }
-        let before = self.options.period;
         self.events.set_period(period);
-        let sampled: Vec<u32> =
-            self.processes.all().into_iter().filter(|process| self.processes.is_sampled(*process)).collect();
-        let outcome = self.retain(|process| sampled.contains(&process)).ok();
-        match &outcome {
-            Some(_) => (self.options.period, self.reopened) = (period, clock_ns(self.options.clock)),
-            None => self.events.set_period(before),
+        // Closing an event also ends the events inherited from it, so each process gets its own.
+        let all = self.processes.all().into_iter();
+        let all: Vec<_> = all.map(|process| (process, self.events.start_of(process))).collect();
+        let before = self.events.take();
+        for (process, start) in all {
+            match threads_of(process).and_then(|threads| self.add(process, threads, start)) {
+                Ok(_) | Err(StacksError::NoProcess { .. }) => {}
+                Err(_) => {
+                    self.events.put_back(before);
+                    self.events.set_period(self.options.period);
+                    return false;
+                }
+            }
         }
-        outcome
+        (self.options.period, self.reopened) = (period, clock_ns(self.options.clock));
+        true
     }
 
     /// Opens events for threads of a process. Returns the threads that now have events.
@@ -320,10 +244,9 @@ impl Sampler {
         process: u32,
         threads: Vec<u32>,
         begin: SamplingStart,
-        recorded: Recorded,
     ) -> Result<Vec<u32>, StacksError> {
-        let threads = self.events.add(process, threads, begin, recorded)?;
-        self.processes.added(process, &threads, recorded);
+        let threads = self.events.add(process, threads, begin)?;
+        self.processes.added(process, &threads);
         Ok(threads)
     }
 
@@ -338,17 +261,15 @@ impl Sampler {
     /// Adds threads that are not sampled and were not started by a sampled thread. All events before `until` are known.
     fn add_missed_threads(&mut self, until: u64) {
         for (process, thread) in std::mem::take(&mut self.missed) {
-            let recorded = self.recorded_of(process);
             // A thread that has ended in the meantime needs no event.
-            let _ = self.add(process, vec![thread], SamplingStart::Now, recorded);
+            let _ = self.add(process, vec![thread], SamplingStart::Now);
         }
         // A thread is visible in /proc slightly before the kernel writes its record.
         let is_due = |looked: &mut Incomplete| looked.at.saturating_add(SLACK.as_nanos() as u64) < until;
         let due: Vec<Incomplete> = self.incomplete.extract_if(.., is_due).collect();
         for Incomplete { process, mut threads, .. } in due {
             threads.retain(|thread| !self.processes.has_thread(process, *thread));
-            let recorded = self.recorded_of(process);
-            let added = self.add(process, threads, SamplingStart::Now, recorded);
+            let added = self.add(process, threads, SamplingStart::Now);
             if added.is_ok_and(|added| !added.is_empty()) {
                 let _ = self.recheck_threads(process);
             }
@@ -369,7 +290,7 @@ impl Sampler {
 
     /// Whether a process is sampled, according to the records that [`Sampler::poll`] has read.
     pub fn has(&self, process: u32) -> bool {
-        self.processes.is_sampled(process)
+        self.processes.has(process)
     }
 
     /// Whether threads are sampled in the kernel, too.
@@ -891,7 +812,7 @@ mod tests {
         let second = next();
         // The sampler has not yet read the record of this process's start.
         let period = Duration::from_millis(4);
-        assert_eq!(sampler.set_period(period), Some(Vec::new()));
+        assert!(sampler.set_period(period));
         // A process that was started just before may be sampled by two events.
         let after = is_cpu_per_sample(&mut sampler, first, &[0.004])
             && is_cpu_per_sample(&mut sampler, second, &[0.004, 0.002]);

@@ -60,6 +60,15 @@ impl Known for KnownOfRun<'_> {
         role_of(self.regions, region)
     }
 
+    fn is_unsampled(&self, region: RegionRef) -> bool {
+        let region = self.regions.all().get(region.0 as usize);
+        region.is_some_and(|region| match region.paradigm.into() {
+            paradigm::USER => i32::from(region.region_type) == region_type::USER,
+            paradigm::KOKKOS | paradigm::OPENMP | paradigm::OPENACC => true,
+            _ => false,
+        })
+    }
+
     fn cpu_time(&self, location: LocationIndex, time: Timestamp) -> Option<f64> {
         self.engine.cpu_time_at(location, time)
     }

@@ -101,7 +101,11 @@ fn is_near(of: &[(Timestamp, u64)], time: Timestamp, value: u64) -> bool {
 
 /// Compares the values of two counters if nothing else shows that they may be one. Two devices do not have the same values while
 /// their power varies.
-pub(crate) fn sameness_by_values(one: &FirstReadings, other: &FirstReadings, has_ended: bool) -> Sameness {
+pub(crate) fn sameness_by_values_alone(
+    one: &FirstReadings,
+    other: &FirstReadings,
+    has_ended: bool,
+) -> Sameness {
     let mut equal = 0;
     let mut unequal = 0;
     let mut varying = 0;
@@ -182,15 +186,19 @@ mod tests {
         let late =
             readings((0..200).map(|at| (at * 10 + 3, MetricValue::U64(varying.values[at as usize].1))));
         let floats = readings((0..200).map(|at| (at, MetricValue::F64(at as f64 * 2.6))));
-        assert_eq!(sameness_by_values(&floats, &floats, true), Sameness::Two, "constant power");
-        assert_eq!(sameness_by_values(&varying, &late, true), Sameness::One);
-        assert_eq!(sameness_by_values(&varying, &late, false), Sameness::Unknown, "it may differ later");
-        assert_eq!(sameness_by_values(&varying, &of(90), false), Sameness::Two);
-        assert_eq!(sameness_by_values(&constant, &constant, true), Sameness::Two);
+        assert_eq!(sameness_by_values_alone(&floats, &floats, true), Sameness::Two, "constant power");
+        assert_eq!(sameness_by_values_alone(&varying, &late, true), Sameness::One);
+        assert_eq!(
+            sameness_by_values_alone(&varying, &late, false),
+            Sameness::Unknown,
+            "it may differ later"
+        );
+        assert_eq!(sameness_by_values_alone(&varying, &of(90), false), Sameness::Two);
+        assert_eq!(sameness_by_values_alone(&constant, &constant, true), Sameness::Two);
         let few = readings((0..10).map(|at| (at, MetricValue::U64(varying.values[at as usize].1))));
-        assert_eq!(sameness_by_values(&few, &few, true), Sameness::Two, "too few");
+        assert_eq!(sameness_by_values_alone(&few, &few, true), Sameness::Two, "too few");
         let offset =
             readings(varying.values.iter().map(|(time, value)| (*time, MetricValue::U64(value + 1))));
-        assert_eq!(sameness_by_values(&varying, &offset, true), Sameness::Two);
+        assert_eq!(sameness_by_values_alone(&varying, &offset, true), Sameness::Two);
     }
 }

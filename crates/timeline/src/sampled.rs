@@ -20,6 +20,9 @@
 //! outermost functions are unknown only counts for this while there is no other. Earlier stacks without any frame in common with
 //! the last one do not count.
 //!
+//! Regions that the program itself marks, or that a library reports to tools, are in no sample. A sample that was taken in one shows
+//! nothing about the time outside, and the frame of the region contains no sampled functions.
+//!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted
 //! twice. The program may be recorded in parts, for example if one of its files is instrumented: between its recorded
 //! functions, the samples that were taken outside of them are shown. A function may also be sampled and not recorded, because
@@ -47,6 +50,8 @@ struct Thread {
     stack: Vec<RegionRef>,
     /// Whether the thread was sampled inside a recorded call, which is not on `stack`.
     in_call: bool,
+    /// Whether the thread was sampled in a recorded region that no sample shows.
+    in_unsampled: bool,
     /// The number of frames of `stack` outside the first recorded function, if there is one.
     recorded_at: Option<usize>,
     /// The stacks that were sampled outside of recorded functions and of calls of a GPU's runtime.
@@ -100,6 +105,8 @@ impl Moment {
 /// What is known about regions and threads.
 pub(crate) trait Known {
     fn role(&self, region: RegionRef) -> Role;
+    /// Whether a sample that is taken in a recorded region does not show the region.
+    fn is_unsampled(&self, region: RegionRef) -> bool;
     /// Returns the ticks of CPU time that a location has used up to a time.
     fn cpu_time(&self, location: LocationIndex, time: Timestamp) -> Option<f64>;
 }
@@ -137,6 +144,7 @@ impl SampledStacks {
             recorded: None,
             stack: Vec::new(),
             in_call: false,
+            in_unsampled: false,
             recorded_at: None,
             credits: Credits::default(),
             sampled: 0,
@@ -193,7 +201,10 @@ impl SampledStacks {
             thread.shown.clone_from(&thread.stack);
         }
         (thread.recorded, thread.own) = (Some(recorded), own);
-        thread.find_place();
+        // When locations are connected depends on when they are found, and must not change which stack is shown.
+        if !thread.own.is_empty() {
+            thread.find_place();
+        }
         self.set_thread(recorded, at as u32);
     }
 
@@ -281,6 +292,7 @@ impl Thread {
             self.has_called = false;
         }
         (self.sampled, self.is_counted) = (step.time, false);
+        self.in_unsampled = self.own.iter().any(|region| known.is_unsampled(*region));
         let was_in_call = self.in_call;
         // A recorded call has a caller, so the stack is not empty.
         let is_in_call =
@@ -329,10 +341,11 @@ impl Thread {
             self.is_counted = true;
             self.credits.add(None, &self.stack);
         }
-        if let (Some(before), Some(recorded)) = (&mut self.counted_until, self.recorded) {
+        let location = self.recorded.unwrap_or(self.samples);
+        if let Some(before) = &mut self.counted_until {
             // A late event counts as if it happened now.
             let time = time.max(before.time);
-            let now = Moment { time, cpu_time: known.cpu_time(recorded, time) };
+            let now = Moment { time, cpu_time: known.cpu_time(location, time) };
             self.credits.spend(now.since(*before));
             *before = now;
         }
@@ -343,10 +356,10 @@ impl Thread {
     fn begin_or_end_count(&mut self, time: Timestamp, known: &impl Known) {
         let is_in_function = !self.stack.is_empty() || self.has_paused_in_call();
         let is_counted = self.is_outside() && is_in_function || self.counted_call().is_some();
-        let recorded = self.recorded.filter(|_| is_counted);
-        if recorded.is_some() != self.counted_until.is_some() {
-            let moment = |recorded| Moment { time, cpu_time: known.cpu_time(recorded, time) };
-            self.counted_until = recorded.map(moment);
+        if is_counted != self.counted_until.is_some() {
+            let location = self.recorded.unwrap_or(self.samples);
+            let cpu_time = || known.cpu_time(location, time);
+            self.counted_until = is_counted.then(|| Moment { time, cpu_time: cpu_time() });
         }
     }
 
@@ -378,7 +391,7 @@ impl Thread {
 
     /// Whether the last sample was taken outside of recorded calls and functions.
     fn is_outside_sample(&self) -> bool {
-        !self.in_call && self.recorded_at.is_none() && !self.stack.is_empty()
+        !self.in_call && !self.in_unsampled && self.recorded_at.is_none() && !self.stack.is_empty()
     }
 
     /// Returns the sampled frames that are to be shown, around `call` if there is one.
@@ -554,6 +567,10 @@ mod tests {
             }
         }
 
+        fn is_unsampled(&self, region: RegionRef) -> bool {
+            matches!(region, RegionRef(28 | 29 | 46 | 47))
+        }
+
         fn cpu_time(&self, _: LocationIndex, _: Timestamp) -> Option<f64> {
             None
         }
@@ -708,6 +725,17 @@ mod tests {
         // The calls of this thread are not recorded.
         assert_eq!(last("s+0,s+1,s+49"), [vec![], vec![0, 1]]);
         assert_eq!(last("s+0,s+1,s+49 s-,s-"), [vec![], vec![0]]);
+    }
+
+    /// Region 46 is one of ampere.h, which counts as a function, and 28 is one of Kokkos, which counts as a call.
+    #[test]
+    fn a_sample_inside_a_marked_region_shows_nothing_about_the_time_outside() {
+        for region in [46, 28] {
+            let inside = format!("both +0 s+0,s+1,s+2 +{region} s-,s+3");
+            assert_eq!(last(&format!("{inside} -")), [vec![0, 1, 2], vec![]], "{region}");
+            assert_eq!(last(&format!("{inside} - s-,s+4")), [vec![0, 1, 4], vec![]], "{region}");
+            assert_eq!(last(&format!("{inside} - s-,s+4 +9 -")), [vec![0, 1, 2], vec![]], "{region}");
+        }
     }
 
     #[test]

@@ -3,12 +3,12 @@
 //! parts that counts less than they do is not the node's total.
 //!
 //! Two counters are compared only if they may be the same one according to what is known of the hardware, or if they are of
-//! another tool's trace and their names differ only in numbers. Then only their values decide. Until then the later one is left
-//! out, so that published totals never decrease.
+//! another tool's trace and their names differ only in numbers. Then only their values decide. Until then the later one's
+//! joules are in no total, so that published totals never decrease.
 
 use crate::agreement;
 use crate::attributor::{Attributor, Device, DeviceInfo, Standing, Unit};
-use crate::sameness::{Compare, Sameness, sameness, sameness_by_values};
+use crate::sameness::{Compare, Sameness, sameness, sameness_by_values_alone};
 use crate::topology::{CountedPart, is_mi250x};
 use ampere_model::counted::without_numbers;
 use ampere_model::text::joules;
@@ -38,9 +38,9 @@ fn may_be_one(one: (&DeviceInfo, &CountedPart), other: (&DeviceInfo, &CountedPar
     names[0] != names[1] && zones[0] == zones[1] || dies[0].is_some() && dies[0] == dies[1]
 }
 
-/// Whether two counters of another tool's trace differ only in the numbers in their names or in those of the parts that they are
-/// about, such as two CPUs of one core, so that only their values can show that they are one.
-fn are_numbered(one: &Device, other: &Device) -> bool {
+/// Whether two energy counters of another tool's trace differ only in numbers, in the metric or in the part or location that was
+/// added to it ([`DeviceInfo::counter`]), such as two CPUs of one core. Then only their values can show that they are one.
+fn differ_only_in_numbers(one: &Device, other: &Device) -> bool {
     let [first, second] = [one, other].map(|device| &device.info);
     let is_energy_of_other_tool = |info: &DeviceInfo| info.unit == Unit::Joules && info.is_by_other_tool;
     is_energy_of_other_tool(first)
@@ -70,16 +70,16 @@ impl Attributor {
     pub(crate) fn compare_last_device(&mut self) {
         let Some(last) = self.devices.len().checked_sub(1) else { return };
         let of = |device: usize| (&self.devices[device].info, self.counted_part(device));
-        let by_hardware: Compare = |one, other, has_ended| sameness(&one.values, &other.values, has_ended);
+        let by_values: Compare = |one, other, has_ended| sameness(&one.values, &other.values, has_ended);
         let pair_with = |other: usize| {
             if may_be_one(of(other), of(last)) {
-                return Some((other, last, by_hardware));
+                return Some((other, last, by_values));
             }
             // Which of two numbered counters shows the other's does not depend on their order in the trace.
             let is_first = self.order(other) < self.order(last);
             let (first, second) = if is_first { (other, last) } else { (last, other) };
-            let are_numbered = are_numbered(&self.devices[other], &self.devices[last]);
-            are_numbered.then_some((first, second, sameness_by_values as Compare))
+            let differ_only_in_numbers = differ_only_in_numbers(&self.devices[other], &self.devices[last]);
+            differ_only_in_numbers.then_some((first, second, sameness_by_values_alone as Compare))
         };
         for (first, second, compare) in (0..last).filter_map(pair_with).collect::<Vec<_>>() {
             self.devices[first].first_readings.is_wanted = true;

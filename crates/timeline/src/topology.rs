@@ -32,6 +32,7 @@
 //! These are functions without state or IO: the same evidence gives the same links, live and from the run's own trace.
 
 use ampere_model::QUEUES;
+use ampere_model::counted::without_numbers;
 use ampere_settings::{DeviceSetting, Ranks};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -93,6 +94,9 @@ pub struct CounterEvidence {
     /// Whether the counter's value has risen.
     #[serde(default)]
     pub rises: bool,
+    /// The GPU's number according to the metric's name, if another tool has chosen the name.
+    #[serde(default)]
+    pub number: Option<u32>,
     /// Numbers of other GPUs whose counters repeat this one: partitions or dies of its package.
     #[serde(default)]
     pub counts: Vec<u32>,
@@ -114,7 +118,10 @@ pub struct CountedPart {
 impl CountedPart {
     /// Finds the part from the metric's name, other evidence, and the counter's `[[device]]`.
     pub fn new(metric: &str, evidence: CounterEvidence, setting: Option<&DeviceSetting>) -> CountedPart {
-        let (family, number) = split_metric(metric);
+        let (family, number) = match split_metric(metric) {
+            (_, None) if evidence.number.is_some() => (without_numbers(metric), evidence.number),
+            (family, number) => (family.to_owned(), number),
+        };
         let streams_are_named = setting.is_some_and(|setting| setting.locations.is_some());
         let is_kind_of_gpu = match evidence.kind.as_str() {
             "" => number.is_some(),
@@ -124,7 +131,7 @@ impl CountedPart {
             gpu: streams_are_named || is_kind_of_gpu,
             number,
             vendor: Vendor::of_metric(metric),
-            family: family.to_owned(),
+            family,
             evidence,
         }
     }
@@ -319,7 +326,8 @@ impl Node<'_> {
         listed.next().filter(|_| listed.next().is_none())
     }
 
-    /// Returns why a stream draws from a counter, or that it does not, if both have a PCI address or a UUID.
+    /// Returns why a stream draws from a counter by PCI address or UUID: `None` if they do not both have one, `Some(None)` if the
+    /// stream does not draw from the counter.
     fn reason_by_address(&self, counter: &CountedPart, accelerator: &Accelerator) -> Option<Option<String>> {
         if let (Some(on), Some(own)) = (&accelerator.pci, &counter.evidence.pci) {
             return Some(self.reason_by_pci(counter, on, own, &accelerator.model));

@@ -145,7 +145,8 @@ impl<'a> TraceDevices<'a> {
         let mut found = self.metrics.describe(self.definitions, series)?;
         let key = found.key();
         let of_node = (key.node.clone(), key.metric.clone());
-        found.evidence = self.evidence.get(&of_node).cloned().unwrap_or_default();
+        let evidence = self.evidence.get(&of_node).cloned().unwrap_or_default();
+        found.evidence = CounterEvidence { number: found.evidence.number, ..evidence };
         found.device.source = self.sources.get(&of_node).cloned().unwrap_or(found.device.source);
         found.evidence.own = self.own(&found);
         let mut accelerator = self.accelerator(&found, series);
@@ -196,7 +197,7 @@ impl<'a> TraceDevices<'a> {
     fn accelerator(&self, found: &Found, series: Series) -> Option<Accelerator> {
         let may_be_gpu = match found.counted.level {
             Some(level) => matches!(level, Level::Gpu | Level::GpuBoard),
-            None => series.instance.is_some(),
+            None => true,
         };
         let has_number = || metric_number(&found.device.metric).or(found.counted.number).is_some();
         let is_stated = series.instance.is_some() || !has_number();

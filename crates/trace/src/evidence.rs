@@ -144,20 +144,29 @@ fn of_stream(definitions: &Definitions, location: LocationRef) -> Option<Acceler
 /// Returns the device that a counter is about: that of the streams that are the scope or, without a scope, the recorder.
 pub(crate) fn accelerator_of(definitions: &Definitions, series: &Series) -> Option<Accelerator> {
     let instance = series.instance.and_then(|instance| definitions.metric_instances.get(instance));
-    let Some(instance) = instance else { return of_stream(definitions, series.location) };
-    match instance.scope {
-        MetricScope::Location => of_stream(definitions, LocationRef::of_number(instance.scope_number)?),
-        MetricScope::LocationGroup => {
-            let group = LocationGroupRef::of_number(instance.scope_number);
-            let all = definitions.locations.iter().filter(|(_, of)| of.group == group);
-            let mut all = all
-                .filter(|(_, of)| of.kind != otf2::LocationType::Metric)
-                .map(|(at, _)| of_stream(definitions, at));
-            let first = all.next()?;
-            first.filter(|first| all.all(|other| other.as_ref() == Some(first)))
+    match instance.map(|instance| (instance.scope, instance.scope_number)) {
+        None => {
+            let recorder = definitions.locations.get(series.location)?;
+            match recorder.kind {
+                otf2::LocationType::Metric => gpu_of_group(definitions, recorder.group?),
+                _ => of_stream(definitions, series.location),
+            }
         }
-        _ => None,
+        Some((MetricScope::Location, number)) => of_stream(definitions, LocationRef::of_number(number)?),
+        Some((MetricScope::LocationGroup, number)) => {
+            gpu_of_group(definitions, LocationGroupRef::of_number(number)?)
+        }
+        Some(_) => None,
     }
+}
+
+/// Returns the GPU of all streams of a group, if they have the same one.
+fn gpu_of_group(definitions: &Definitions, group: LocationGroupRef) -> Option<Accelerator> {
+    let all = definitions.locations.iter().filter(|(_, of)| of.group == Some(group));
+    let mut all =
+        all.filter(|(_, of)| of.kind != otf2::LocationType::Metric).map(|(at, _)| of_stream(definitions, at));
+    let first = all.next()?;
+    first.filter(|first| all.all(|other| other.as_ref() == Some(first)))
 }
 
 /// Returns a name for each process that has the same name as an earlier one; [`CounterEvidence::own`] has these names.
@@ -225,7 +234,8 @@ pub fn samples_properties(on: Option<LocationRef>) -> Vec<Property> {
     vec![property(SAMPLES_ON, &on.map_or_else(String::new, |on| on.0.to_string()))]
 }
 
-/// Whether a location's frames are samples, and the location with the recorded calls of the same thread.
+/// Returns the location with the recorded calls of the thread whose samples a location has: `None` if its frames are not samples,
+/// `Some(None)` if no calls of the thread are recorded.
 pub fn samples(definitions: &Definitions, location: LocationRef) -> Option<Option<LocationRef>> {
     let on = text(&definitions.locations.get(location)?.properties, SAMPLES_ON)?;
     Some(on.parse().ok().map(LocationRef))

@@ -49,7 +49,7 @@ pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor
     let mut regions = NumberTable::default();
     for (reference, region) in definitions.regions.iter() {
         let added = attributor.regions.add(&as_model(region));
-        regions.insert(reference.0.into(), attributor.regions.of_name(added));
+        regions.insert(reference.0.into(), attributor.regions.first_of_same_name(added));
     }
     regions
 }

@@ -129,8 +129,11 @@ impl Recorders {
         let tracks = &compared.tracks;
         let named = Named { definitions, ranks: Ranks::of(definitions) };
         let some_count = !tracks.iter().all(&is_silent);
+        // Score-P's synchronous plugins for processors and nodes store the counter for all ranks until MPI is initialised, and then
+        // 0 for all but one. A GPU may be a rank's own.
+        let is_left_out = |track: &Track| is_silent(track) || !compared.is_gpu && track.ends_in_zeros(tracks);
         let (silent, counting): (Vec<usize>, Vec<usize>) =
-            (0..tracks.len()).partition(|at| some_count && is_silent(&tracks[*at]));
+            (0..tracks.len()).partition(|at| some_count && is_left_out(&tracks[*at]));
         let all = counting.len();
         let mut counters = compared.counters(counting);
         // Recorders may end, or begin later than others, and some read more often.
@@ -151,12 +154,17 @@ impl Recorders {
             ));
             self.doubtful_joules = f64::MAX; // JSON has no infinity
         }
-        if !silent.is_empty() {
-            let silent = silent.iter().map(|at| named.process(&tracks[*at]));
-            self.notes.push(format!(
-                "{what}: {} recorded only zeros and is not treated as a device",
-                listed(silent, NAMES_MAX)
-            ));
+        let (ended, silent): (Vec<usize>, Vec<usize>) =
+            silent.into_iter().partition(|at| tracks[*at].nonzero.is_some());
+        for (silent, zeros) in [(silent, "only zeros"), (ended, "only zeros after the first part of the run")]
+        {
+            if !silent.is_empty() {
+                let silent = silent.iter().map(|at| named.process(&tracks[*at]));
+                self.notes.push(format!(
+                    "{what}: {} recorded {zeros} and is not treated as a device",
+                    listed(silent, NAMES_MAX)
+                ));
+            }
         }
         self.notes.extend(match names.len() {
             1 if all == 1 => None,
@@ -313,6 +321,9 @@ struct Track {
     /// recorder of the same power, which reads it at other times, may differ by these joules.
     power: Option<f64>,
     changes: f64,
+    /// The times of the first and the last reading that shows another value than 0, and of the last reading.
+    nonzero: Option<(u64, u64)>,
+    shown: u64,
 }
 
 impl Track {
@@ -336,7 +347,25 @@ impl Track {
             gap_seconds: f64::INFINITY,
             power: None,
             changes: 0.0,
+            nonzero: None,
+            shown: 0,
         }
+    }
+
+    /// Processes the value that a reading shows.
+    fn show(&mut self, time: u64, value: f64) {
+        self.shown = time;
+        if value != 0.0 {
+            self.nonzero.get_or_insert((time, time)).1 = time;
+        }
+    }
+
+    /// Whether it shows only zeros for most of the time, from one on, while another recorder shows other values.
+    fn ends_in_zeros(&self, all: &[Track]) -> bool {
+        let Some((first, last)) = self.nonzero else { return false };
+        let zeros = self.shown.saturating_sub(last);
+        let covers = |(begin, end): (u64, u64)| begin <= last && end + zeros / 100 >= self.shown;
+        zeros > last - first && all.iter().filter_map(|other| other.nonzero).any(covers)
     }
 
     /// Processes a reading, with the joules since the one before.
@@ -699,6 +728,7 @@ impl EventHandler for Survey<'_> {
             }
             let Some(Some((key, track))) = self.series.get(&series) else { continue };
             let Some(compared) = self.compared.get_mut(key) else { continue };
+            compared.tracks[*track].show(time, crate::index::number(value));
             let device = compared.tracks[*track].device;
             self.tracks.insert(device, (key.clone(), *track));
             self.attributor.devices[device].read(time, crate::index::value(value), 0);

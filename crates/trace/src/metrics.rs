@@ -13,7 +13,7 @@ use crate::series::{Key, Series, quantity_of, scaled};
 use ampere_model::counted::{
     Counted, GRACE_SOCKET, Level, is_not_consumption, without_kind_of_reading, without_numbers,
 };
-use ampere_model::{Quality, Quantity, device_name, quantity_of_name, quantity_of_unit};
+use ampere_model::{Quality, Quantity, cray_device, device_name, quantity_of_name, quantity_of_unit};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded, counter_name};
 use ampere_timeline::counter_traits::CounterTraits;
@@ -189,7 +189,9 @@ impl Metrics {
             recorder: place.part.clone(),
             is_by_other_tool: own_quality.is_none(),
         };
-        let counted = self.parts.counted(&metric.name).at(place.counted);
+        let by_name = self.parts.counted(&metric.name);
+        let counted = by_name.at(place.counted);
+        let gpu = self.parts.gpu_number(&metric.name, by_name).filter(|_| own_quality.is_none());
         let traits = stated.clone().unwrap_or_else(|| CounterTraits::by_name(&metric.name, &self.names));
         let kind = traits.kind.clone();
         let kind =
@@ -198,7 +200,7 @@ impl Metrics {
         Some(Found {
             series,
             device,
-            evidence: CounterEvidence::default(),
+            evidence: CounterEvidence { number: gpu, ..CounterEvidence::default() },
             recorded,
             traits,
             is_stated: stated.is_some(),
@@ -242,6 +244,8 @@ struct PartNames {
     of_grace: BTreeSet<String>,
     /// Metrics, without their numbers, that number packages or GPUs from 1 on, while others number the same ones from 0 on.
     from_one: BTreeSet<String>,
+    /// Metrics of GPUs, without their numbers, of which one has the number 0. Others may count from 1 on.
+    of_gpu_0: BTreeSet<String>,
     /// Whether metrics have LIKWID's names, in which a package is not named.
     are_of_likwid: bool,
 }
@@ -265,7 +269,7 @@ impl PartNames {
             }
         };
         let are_of_likwid = members.iter().any(is_of_likwid);
-        let mut names = PartNames { nodes, of_grace, from_one: BTreeSet::new(), are_of_likwid };
+        let mut names = PartNames { nodes, of_grace, are_of_likwid, ..PartNames::default() };
         let mut numbers: BTreeMap<(Option<Level>, String), BTreeSet<u32>> = BTreeMap::new();
         for member in members.iter().filter(|member| LeftOut::looks_like_energy(member)) {
             let counted = names.counted(&member.name);
@@ -284,6 +288,9 @@ impl PartNames {
                 names.from_one.insert(name.clone());
             }
         }
+        let have_0 = numbers.into_iter().filter(|(_, own)| own.contains(&0));
+        let of_gpu_0 = have_0.filter(|((level, _), _)| *level == Some(Level::Gpu)).map(|((_, name), _)| name);
+        names.of_gpu_0 = of_gpu_0.collect();
         names
     }
 
@@ -312,6 +319,18 @@ impl PartNames {
             Some(Level::Gpu) => Counted { number: before(counted.number), ..counted },
             _ => Counted { package: before(counted.package), ..counted },
         }
+    }
+
+    /// Returns the GPU's number in the name of another tool's metric, if that tool counts from 0 on. Cray's accelerators are
+    /// packages, and the numbers of Linux' chips are addresses.
+    fn gpu_number(&self, metric: &str, counted: Counted) -> Option<u32> {
+        let family = without_numbers(metric);
+        let is_number = counted.level == Some(Level::Gpu)
+            && (self.of_gpu_0.contains(&family) || self.from_one.contains(&family))
+            && !metric.contains("-pci-")
+            && !metric.to_lowercase().contains("cray")
+            && cray_device(metric).is_none();
+        counted.number.filter(|_| is_number)
     }
 
     /// Whether an energy measures the same part as a power, according to their names. A power without a number is that of all

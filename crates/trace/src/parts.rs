@@ -6,7 +6,7 @@ use crate::evidence::nodes_with_sockets;
 use crate::metric_recorders::are_in_doubt;
 use crate::metrics::Found;
 use crate::series::Series;
-use ampere_model::counted::{Counted, Level, is_output_of, path_of, without_numbers};
+use ampere_model::counted::{Counted, Level, is_output_of, path_of, path_of_part, without_numbers};
 use ampere_timeline::attributor::{Attributor, Unit};
 use otf2::Definitions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -281,7 +281,7 @@ impl Node<'_> {
     }
 
     /// Decides by the metrics' names: `elab.ariel.power` contains `elab.ariel.s0.package.power`, `gpu0.energy` contains
-    /// `gpu0.1.energy`, and the input power of a supply contains its output power.
+    /// `gpu0.1.energy`, `pm/energy` contains `pm/accel_energy`, and the input power of a supply contains its output power.
     fn is_part_by_path(&self, whole: usize, part: usize) -> bool {
         let (of, other) = (self.metric(whole), self.metric(part));
         let above = path_of(of).zip(path_of(other));
@@ -290,7 +290,12 @@ impl Node<'_> {
         };
         let [counted, others] = [whole, part].map(|at| self.devices[at].counted);
         let may_contain = counted.level.is_none() || counted == others;
-        may_contain && above.is_some_and(is_below) || is_output_of(of, other)
+        let is_beside = || {
+            counted.level.is_none()
+                && others.level.is_some()
+                && path_of(of).zip(path_of_part(other)).is_some_and(|(path, other)| path == other)
+        };
+        may_contain && above.is_some_and(is_below) || is_beside() || is_output_of(of, other)
     }
 
     /// Judges counters with unknown names. A counter with about as many joules as all others together, or as all with known
@@ -303,20 +308,20 @@ impl Node<'_> {
             if of.counted.level.is_some()
                 || of.is_stated
                 || of.joules <= 0.0
-                || !parts[whole].is_empty()
+                || parts[whole].iter().any(|at| self.devices[*at].counted.level.is_some())
                 || is_part(parts, whole)
             {
                 continue;
             }
             let is_one = |at: &usize| self.devices[*at].counted.level.is_some() && !is_part(parts, *at);
             let known: Vec<usize> = all.clone().filter(is_one).collect();
-            let sum: f64 = known.iter().map(|at| self.devices[*at].joules).sum();
             let others: Vec<usize> = all.clone().filter(|at| *at != whole && !is_part(parts, *at)).collect();
             if let Some(own) = [&known, &others].into_iter().find(|own| self.is_sum(whole, own)) {
-                parts[whole] = all
+                let more: Vec<usize> = all
                     .clone()
                     .filter(|at| own.iter().any(|top| top == at || parts[*top].contains(at)))
                     .collect();
+                parts[whole].extend(more);
             } else if let Some(same) = known.iter().find(|at| self.may_be_same(whole, **at)) {
                 doubts.push(format!(
                     "the name of {} does not show whether it counts the same as {}, whose joules it has: they are added; if a [[device]] \
@@ -324,16 +329,40 @@ impl Node<'_> {
                     self.of(whole).text(),
                     self.counter(*same)
                 ));
-            } else if are_in_doubt(sum, of.joules) && of.joules >= sum * (1.0 - PARTS_EXCESS_MAX) {
-                let names: Vec<String> = known.iter().map(|at| self.counter(*at)).collect();
-                doubts.push(format!(
-                    "the name of {} does not show whether it contains the joules of {}: they are added; if a [[device]] names each counter to \
-                     use, the others are left out",
-                    self.of(whole).text(),
-                    names.join(", ")
-                ));
+            } else if let Some(doubt) = self.doubt_of_whole(whole, &known, &others) {
+                doubts.push(doubt);
             }
         }
+    }
+
+    /// Returns a doubt if a counter with an unknown name, together with those whose names differ from its only in numbers, has the
+    /// joules of all counters with `known` names or, without any, of at least two others.
+    fn doubt_of_whole(&self, whole: usize, known: &[usize], others: &[usize]) -> Option<String> {
+        let name = |at: usize| without_numbers(self.metric(at));
+        let is_like = |at: &usize| {
+            let of = &self.devices[*at];
+            of.counted.level.is_none() && !of.is_stated && of.joules > 0.0 && name(*at) == name(whole)
+        };
+        let (like, unlike): (Vec<usize>, Vec<usize>) = others.iter().partition(|at| is_like(at));
+        let contained = match known {
+            [] if unlike.len() > 1 => &unlike,
+            known => known,
+        };
+        let joules = |all: &[usize]| all.iter().map(|at| self.devices[*at].joules).sum::<f64>();
+        let (own, sum) = (self.devices[whole].joules + joules(&like), joules(contained));
+        // The first one of them states it for all.
+        let is_first = like.iter().all(|at| *at > whole);
+        let is_doubt = is_first && are_in_doubt(sum, own) && own >= sum * (1.0 - PARTS_EXCESS_MAX);
+        is_doubt.then(|| {
+            let names: Vec<String> = contained.iter().map(|at| self.counter(*at)).collect();
+            let more: String = like.iter().map(|at| format!(" and {}", self.of(*at).text())).collect();
+            format!(
+                "the name of {}{more} does not show whether it contains the joules of {}: they are added; if a [[device]] names each \
+                 counter to use, the others are left out",
+                self.of(whole).text(),
+                names.join(", ")
+            )
+        })
     }
 
     /// Whether a counter with an unknown name has the joules of another one in all parts of the run.

@@ -102,7 +102,7 @@ impl Trace {
         let archive = ArchiveWriter::create(place.path()).unwrap();
         for (reference, location) in self.definitions.locations.iter() {
             let mut events = archive.event_writer(reference).unwrap();
-            let works = location.name == "worker";
+            let works = location.name == "worker" || location.kind == LocationType::AcceleratorStream;
             let last = match location.name.as_str() {
                 "killed" => Some(2 * SECOND),
                 "exits" => Some(398 * SECOND / 100),
@@ -147,7 +147,9 @@ impl Trace {
 
 /// Whether a note is made from the figures, and therefore also by the run that a replay is.
 fn is_of_figures(note: &str) -> bool {
-    ["its energy is known for", "readings could not be true"].iter().any(|words| note.contains(words))
+    ["its energy is known for", "readings could not be true", "cannot be told"]
+        .iter()
+        .any(|words| note.contains(words))
 }
 
 /// Returns the summary of a node with these metrics, given by name, unit and value.
@@ -785,14 +787,62 @@ fn counters_of_several_nodes_are_not_those_of_the_node_in_their_name() {
     }
 }
 
-/// The scope of a GPU's counter is a context or a stream on it, or the stream has recorded it.
+/// Returns the joules of the kernels of each device.
+fn of_kernels(summary: &Summary) -> Vec<f64> {
+    let views = summary.devices.iter().flat_map(|device| &device.views);
+    views.filter(|of| of.view == "kernels").map(|view| view.attributed_joules.round()).collect()
+}
+
+/// Other tools have names of their own for the counters of the GPUs. Each rank uses one of the GPUs.
+#[test]
+fn the_number_of_a_gpu_may_be_anywhere_in_the_name_of_its_counter() {
+    for (names, unit, stream) in [
+        (["ID0::energy_count", "ID1::energy_count"], "", "HIP"),
+        (["power_usage on CUDA: 0", "power_usage on CUDA: 1"], "W", "CUDA"),
+        (["GPU 0 energy", "GPU 1 energy"], "J", "HIP"),
+        (["card1 energy", "card2 energy"], "J", "HIP"),
+        (["energy_gpu_0", "energy_gpu_1"], "J", "CUDA"),
+    ] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        for (gpu, name) in (0..).zip(names) {
+            let reader = trace.rank(gpu, node);
+            let context = trace.definitions.location_groups.push(LocationGroup {
+                name: "Context 0".into(),
+                kind: LocationGroupType::Accelerator,
+                system_tree_parent: Some(node),
+                creating_location_group: Some(LocationGroupRef(gpu)),
+                ..LocationGroup::default()
+            });
+            trace.location(LocationType::AcceleratorStream, &format!("{stream}[{gpu}:0]"), context);
+            let class = trace.class(name, unit, "");
+            let watts = 100.0 + 100.0 * f64::from(gpu);
+            match unit {
+                "W" => trace.record(reader, class, &move |_| watts),
+                _ => trace.record(reader, class, &counter(watts)),
+            }
+        }
+        let summary = trace.attribute();
+        // Without a number 0, it is not known from which number on the tool counts.
+        if names[0].contains('1') {
+            assert_incomplete(&summary, "cannot be told");
+            continue;
+        }
+        assert_eq!(of_kernels(&summary), [400.0, 800.0], "{names:?}: {:?}", summary.run.missing);
+        assert_complete(&summary);
+    }
+}
+
+/// The scope of a GPU's counter is a context or a stream on it, or the stream or a location of the context has recorded it.
 #[test]
 fn kernels_have_the_joules_of_the_counter_whose_scope_is_their_context() {
-    for way in [Some(MetricScope::LocationGroup), Some(MetricScope::Location), None] {
+    let ways = [Some(MetricScope::LocationGroup), Some(MetricScope::Location), None];
+    let cases = ways.map(|way| (way, "gpu energy", false)).into_iter();
+    for (way, name, is_by_context) in cases.chain([(None, "energy", false), (None, "energy", true)]) {
         let mut trace = Trace::new();
         let node = trace.part("node", "a", None);
         let reader = trace.rank(0, node);
-        let class = trace.class("gpu energy", "J", "");
+        let class = trace.class(name, "J", "");
         for gpu in 0..2 {
             let context = trace.definitions.location_groups.push(LocationGroup {
                 name: format!("CUDA Context {gpu}"),
@@ -807,15 +857,78 @@ fn kernels_have_the_joules_of_the_counter_whose_scope_is_their_context() {
                 let instance = MetricInstance { class, recorder: reader, scope, scope_number };
                 trace.definitions.add_metric_instance(instance)
             });
-            let recorder = if way.is_some() { reader } else { stream };
+            let recorder = match way {
+                Some(_) => reader,
+                None if is_by_context => trace.location(LocationType::Metric, "reader", context),
+                None => stream,
+            };
             trace.record(recorder, MetricRef { class, instance }, &counter(100.0 + 100.0 * f64::from(gpu)));
         }
         let summary = trace.attribute();
         assert_joules_are(&summary, 1200.0);
-        let kernels =
-            summary.devices.iter().flat_map(|device| &device.views).filter(|of| of.view == "kernels");
-        let joules: Vec<f64> = kernels.map(|view| view.attributed_joules.round()).collect();
-        assert_eq!(joules, [400.0, 800.0], "{way:?}");
+        assert_eq!(of_kernels(&summary), [400.0, 800.0], "{way:?} {name} {is_by_context}");
+        assert_complete(&summary);
+    }
+}
+
+#[test]
+fn a_counter_contains_the_parts_next_to_it_in_its_path() {
+    let [node, accelerator] = [500.0, 200.0].map(counter);
+    let [node_watts, cpu_watts, memory_watts] = [500.0, 200.0, 50.0].map(|watts| move |_: u64| watts);
+    for summary in [
+        of_node(&[("pm/energy", "J", &node), ("pm/accel_energy", "J", &accelerator)]),
+        of_node(&[
+            ("cray_pm/power", "W", &node_watts),
+            ("cray_pm/cpu_power", "W", &cpu_watts),
+            ("cray_pm/memory_power", "W", &memory_watts),
+        ]),
+    ] {
+        assert_joules_are(&summary, 2000.0);
+        assert_complete(&summary);
+    }
+}
+
+#[test]
+fn a_run_is_incomplete_if_one_of_the_unknown_counters_may_contain_the_others() {
+    let of = |watts: &[(&str, f64)]| {
+        let watts: Vec<_> = watts.iter().map(|(name, watts)| (*name, move |_| *watts)).collect();
+        of_node(&watts.iter().map(|(name, watts)| (*name, "W", watts as At)).collect::<Vec<_>>())
+    };
+    let doubt = "does not show whether it contains";
+    assert_incomplete(
+        &of(&[("supply", 330.0), ("ATX 12V", 100.0), ("EPS 12V", 110.0), ("PCIe", 60.0)]),
+        doubt,
+    );
+    let supplies = [("PSU0 power", 160.0), ("PSU1 power", 170.0)];
+    let parts = [("package-0 power", 100.0), ("package-1 power", 90.0), ("gpu 0 power", 60.0)];
+    let summary = of(&[&supplies[..], &parts].concat());
+    assert_incomplete(&summary, "PSU0 power on a and PSU1 power on a does not show");
+    let ends = [("PSU1 PIN", 330.0), ("PSU1 POUT", 300.0)];
+    let summary = of(&ends);
+    assert_joules_are(&summary, 1320.0);
+    assert_complete(&summary);
+    assert_incomplete(&of(&[&ends[..], &parts].concat()), doubt);
+    assert_complete(&of(&[("phase 1", 330.0), ("phase 2", 100.0), ("phase 3", 110.0)]));
+}
+
+/// Score-P's synchronous plugins store the counter for all ranks until MPI is initialised, and then 0 for all but one.
+#[test]
+fn ranks_that_record_only_zeros_after_the_first_readings_have_no_counter() {
+    for (name, unit) in [("Intel RAPL PCKG[0]", "J"), ("hdeem/BLADE/P", "W")] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        let class = trace.class(name, unit, "");
+        for rank in 0..4 {
+            let reader = trace.rank(rank, node);
+            let value = |at: u64| match unit {
+                _ if rank > 0 && at > 20 => 0.0,
+                "J" => at as f64,
+                _ => 100.0 + (at % 5) as f64,
+            };
+            trace.record(reader, class, &value);
+        }
+        let summary = trace.attribute();
+        assert_joules_are(&summary, if unit == "J" { 400.0 } else { 408.0 });
         assert_complete(&summary);
     }
 }

@@ -10,9 +10,11 @@ const NEAR_ZERO_RATIO: f64 = 100.0;
 /// A first step that is more than this many times the largest of those that follow may come from a wrong value. The first step of
 /// a real counter can be the largest, too, but hardly by so much.
 const UNUSUAL_STEP: f64 = 4.0;
-/// The number of rises before the first value can be dropped, if it is near 0 and if it is suspicious. Of two or three steps, the
-/// first is often the largest.
-const RISES_IN_DOUBT: [u32; 2] = [4, 2];
+/// The number of rises before a suspicious first value can be dropped.
+const RISES_AFTER_SUSPICIOUS: u32 = 2;
+/// The number of rises before a first value can be dropped only because it is near 0. Of two or three steps, the first is often
+/// the largest.
+const RISES_AFTER_NEAR_ZERO: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Step {
@@ -126,7 +128,7 @@ impl Track {
 
     /// Whether enough steps are known to drop a doubtful first value.
     pub fn has_steps_to_compare(&self) -> bool {
-        self.rises >= RISES_IN_DOUBT[usize::from(self.is_suspicious)]
+        self.rises >= if self.is_suspicious { RISES_AFTER_SUSPICIOUS } else { RISES_AFTER_NEAR_ZERO }
     }
 
     /// Whether the counter is known to count on this track.

@@ -38,7 +38,7 @@ use crate::policy::{Policy, Sharing};
 use crate::steps::{Move, NodeIndex, ViewIndex};
 use account::PossibleRegions;
 use active::{ActiveTime, Due, SharedWith, Worker};
-use ampere_model::Timestamp;
+use ampere_model::{Timestamp, sum};
 use consumer::{Consumers, Group};
 pub(crate) use kernels::BusyTimes;
 use kernels::ByKernels;
@@ -355,7 +355,7 @@ impl View {
     }
 
     pub fn totals(&self) -> ViewTotals {
-        let attributed: f64 = self.accounts().map(|(_, _, account)| account.joules).sum();
+        let attributed = sum(self.accounts().map(|(_, _, account)| account.joules));
         let once = if self.sharing == Sharing::Shared { attributed } else { self.charged_once };
         let error = self.totals.total_joules - once - self.totals.idle_joules - self.totals.lost_joules;
         ViewTotals { attributed_joules: attributed, conservation_error_joules: error.abs(), ..self.totals }

@@ -7,6 +7,7 @@ use crate::summary::least_trusted;
 use crate::totals::Totals;
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
+use ampere_model::sum;
 use ampere_model::text::{short, short_distinct};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
@@ -93,22 +94,17 @@ impl NodeReport {
             *kernels.entry(&row.kernel).or_default() += row.joules;
             with_kernels.insert(&row.device);
         }
-        let sum = |part: fn(&DeviceFigures) -> f64| -> f64 {
-            snapshot.topmost().map(part).sum::<f64>() + 0.0 // a sum of nothing is -0
-        };
+        let of_all = |part: fn(&DeviceFigures) -> f64| sum(snapshot.topmost().map(part));
         let of_gpus = snapshot.topmost().filter(|device| with_kernels.contains(device.device.as_str()));
         let totals = Totals {
-            joules: sum(|device| device.joules),
+            joules: of_all(|device| device.joules),
             watts: snapshot.topmost().filter_map(|device| device.watts).reduce(|sum, watts| sum + watts),
-            idle_joules: sum(|device| device.division.idle_joules_ranks),
-            other_jobs_joules: sum(|device| device.division.other_jobs_joules),
-            lost_joules: sum(|device| device.division.lost_joules),
-            mpi_joules: functions.iter().filter(|row| is_mpi(row.0)).map(|row| row.1).sum::<f64>() + 0.0,
-            gpu_joules: of_gpus
-                .map(|device| device.joules - device.division.pending_joules_kernels)
-                .sum::<f64>()
-                + 0.0,
-            kernel_joules: kernels.values().sum::<f64>() + 0.0,
+            idle_joules: of_all(|device| device.division.idle_joules_ranks),
+            other_jobs_joules: of_all(|device| device.division.other_jobs_joules),
+            lost_joules: of_all(|device| device.division.lost_joules),
+            mpi_joules: sum(functions.iter().filter(|row| is_mpi(row.0)).map(|row| *row.1)),
+            gpu_joules: sum(of_gpus.map(|device| device.joules - device.division.pending_joules_kernels)),
+            kernel_joules: sum(kernels.values().copied()),
         };
         let mut ranks: Vec<(String, f64)> = ranks.into_iter().map(row).collect();
         ranks.sort_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0))); // "10" after "9"

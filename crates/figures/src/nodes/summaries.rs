@@ -8,6 +8,7 @@ use crate::losses::Losses;
 use crate::missing;
 use crate::summary::{MpiRanks, NodeCpu, Range, Run, Summary, Work, least_trusted, topmost};
 use crate::waits::Waiting;
+use ampere_model::sum;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -96,7 +97,7 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
     let site = whole.run.site.take();
     (whole.run, whole.quality) = (run, quality);
     let joules: Vec<f64> = topmost(&whole).map(|device| device.total_joules).collect();
-    whole.run.total_joules = joules.iter().sum::<f64>() + 0.0;
+    whole.run.total_joules = sum(joules.iter().copied());
     let known = (!joules.is_empty()).then_some(whole.run.total_joules);
     whole.run.work = Work::joined(std::iter::once(&whole.run), known);
     whole.run.events = EventSum::with_joules(std::mem::take(&mut whole.run.events), known);

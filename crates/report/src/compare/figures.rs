@@ -5,6 +5,7 @@ use crate::over_devices::{self, Sum};
 use crate::rows::shortened;
 use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary, View};
+use ampere_model::sum;
 use std::collections::{BTreeMap, HashMap};
 
 /// The text between the regions of a call path.
@@ -256,11 +257,11 @@ fn of_run(summary: &Summary, sums: &Sums, divisor: f64) -> Values {
             if seconds > 0.0 { sums.joules / seconds } else { 0.0 },
             sums.idle,
             sums.lost,
-            sums.mpi().map(|row| row.1).sum::<f64>() + 0.0, // a sum of nothing is -0
-            sums.kernels.iter().map(|row| row.1).sum::<f64>() + 0.0,
+            sum(sums.mpi().map(|row| row.1)),
+            sum(sums.kernels.iter().map(|row| row.1)),
             sums.dynamic.map_or(0.0, |_| topmost(summary).filter_map(|device| device.static_joules).sum()),
             sums.dynamic.unwrap_or_default(),
-            sums.mpi().filter_map(|(name, _)| sums.dynamic_of.get(name)).sum::<f64>() + 0.0,
+            sum(sums.mpi().filter_map(|(name, _)| sums.dynamic_of.get(name)).copied()),
             summary.run.waiting.as_ref().map_or(0.0, |waiting| waiting.joules),
             sums.joules * seconds,
             sums.joules * seconds * seconds,

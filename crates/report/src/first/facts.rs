@@ -1,4 +1,4 @@
-//! The facts for the first lines: kernels, the functions of the hosts, and the total that all shares refer to.
+//! The facts for the first lines: kernels, the functions on CPUs, and the total that all shares refer to.
 
 use crate::over_devices;
 use crate::over_ranks;
@@ -6,6 +6,7 @@ use ampere_figures::shares::Whole;
 use ampere_figures::summary::{Device, Figures, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::regions::{is_mpi, is_python};
+use ampere_model::sum;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A function that waits has joules, but hardly any dynamic ones. It is pointed out if its fraction of all joules, static ones
@@ -38,8 +39,8 @@ pub struct Facts<'a> {
     /// The GPUs, in descending order of their joules; those that were not used come last.
     pub gpus: Vec<&'a Device>,
     /// The devices whose joules are divided among functions: all except GPUs if kernels are known, otherwise all.
-    pub hosts: Vec<&'a Device>,
-    /// The joules of which all shares are parts.
+    pub host_devices: Vec<&'a Device>,
+    /// The joules of which all shares are parts. If [`Facts::is_time`], these and the joules of all rows are seconds.
     pub whole: f64,
     /// Whether `whole` is in dynamic joules.
     pub is_dynamic: bool,
@@ -47,7 +48,7 @@ pub struct Facts<'a> {
     pub functions: Vec<Row<'a>>,
     /// The functions of Python programs, each with the functions that are not Python's and that it called.
     pub python: Vec<Row<'a>>,
-    /// The joules of the hosts that are charged to no function, and those that cannot be attributed.
+    /// The joules of the host devices that are charged to no function, and those that cannot be attributed.
     pub outside: f64,
     pub lost: f64,
     used: HashSet<(&'a str, &'a str)>,
@@ -64,7 +65,7 @@ impl<'a> Facts<'a> {
         let mut facts = Facts {
             summary,
             gpus: gpus(summary),
-            hosts: whole_devices.clone(),
+            host_devices: whole_devices.clone(),
             whole: 0.0,
             is_dynamic,
             kernels: Vec::new(),
@@ -77,12 +78,13 @@ impl<'a> Facts<'a> {
         facts.whole = Whole::of(summary).joules(is_dynamic);
         facts.kernels = facts.rows(&facts.gpus, "kernels");
         if !facts.kernels.is_empty() {
-            facts.hosts = hosts(summary, &facts.gpus);
+            facts.host_devices = host_devices(summary, &facts.gpus);
         } else if whole_devices.is_empty() {
-            facts.hosts = summary.devices.iter().filter(|device| device.unit == "s").collect();
-            facts.whole = facts.views(&facts.hosts, "ranks").iter().map(|(_, view)| view.whole()).sum();
+            facts.host_devices = summary.devices.iter().filter(|device| device.unit == "s").collect();
+            facts.whole =
+                facts.views(&facts.host_devices, "ranks").iter().map(|(_, view)| view.whole()).sum();
         }
-        facts.functions = facts.rows(&facts.hosts, "ranks");
+        facts.functions = facts.rows(&facts.host_devices, "ranks");
         if facts.functions.iter().any(|row| is_python(row.name)) {
             facts.python = facts.python_functions();
         }
@@ -96,19 +98,19 @@ impl<'a> Facts<'a> {
     }
 
     fn add_rest(&mut self) {
-        let views = self.views(&self.hosts, "ranks");
+        let views = self.views(&self.host_devices, "ranks");
         let lost = if self.is_dynamic { 0.0 } else { views.iter().map(|(_, view)| view.lost_joules).sum() };
-        let of_hosts: f64 = match self.is_time() {
+        let of_devices: f64 = match self.is_time() {
             true => self.whole,
-            false => self.hosts.iter().map(|device| self.joules_of(device)).sum(),
+            false => self.host_devices.iter().map(|device| self.joules_of(device)).sum(),
         };
         let of_functions: f64 = self.functions.iter().map(|row| row.joules).sum();
-        (self.lost, self.outside) = (lost, (of_hosts - of_functions - lost).max(0.0));
+        (self.lost, self.outside) = (lost, (of_devices - of_functions - lost).max(0.0));
     }
 
     /// Whether the run has the time of functions, but no joules.
     pub fn is_time(&self) -> bool {
-        self.hosts.iter().any(|device| device.unit == "s")
+        self.host_devices.iter().any(|device| device.unit == "s")
     }
 
     /// Whether most of `outside` is the CPU time of ampere's collector, which the estimate includes.
@@ -129,9 +131,9 @@ impl<'a> Facts<'a> {
         if self.is_dynamic { figures.own_joules() } else { figures.exclusive_joules }
     }
 
-    /// Returns all joules of the hosts, with the static ones.
-    pub fn all_of_hosts(&self) -> f64 {
-        self.hosts.iter().map(|device| device.total_joules).sum::<f64>() + 0.0
+    /// Returns all joules of the host devices, with the static ones.
+    pub fn all_of_host_devices(&self) -> f64 {
+        sum(self.host_devices.iter().map(|device| device.total_joules))
     }
 
     /// Returns the joules of all MPI functions, and the function with the most.
@@ -165,7 +167,7 @@ impl<'a> Facts<'a> {
     /// Returns the joules of a GPU that kernels used.
     pub fn in_kernels(&self, device: &Device) -> f64 {
         let rows = view(device, "kernels").into_iter().flat_map(|view| &view.regions);
-        rows.map(|row| self.own(&row.figures)).sum::<f64>() + 0.0
+        sum(rows.map(|row| self.own(&row.figures)))
     }
 
     /// Returns the views of this name that have rows.
@@ -174,7 +176,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns the functions of processes that draw from GPUs, with their seconds, the longest first.
-    pub fn host_functions(&self) -> Vec<(&'a str, f64)> {
+    pub fn functions_of_gpu_processes(&self) -> Vec<(&'a str, f64)> {
         let (sums, _) = over_devices::sums(self.summary, &self.views(&self.gpus, "ranks"));
         let mut rows: Vec<(&str, f64)> = sums.into_iter().map(|(name, sum)| (name, sum.seconds)).collect();
         largest_first(&mut rows, |(_, seconds)| *seconds);
@@ -196,7 +198,7 @@ impl<'a> Facts<'a> {
             self.row(name, &regions, (sum.seconds, sum.calls as u64), &errors)
         };
         let mut rows: Vec<Row> = rows.into_iter().map(row).collect();
-        // Rows without joules are counted, as in the tables below.
+        // If some rows have joules, those without remain, so that the number of rows that are not shown includes them.
         if rows.iter().all(|row| row.all_joules <= 0.0) {
             rows.clear();
         }
@@ -206,12 +208,12 @@ impl<'a> Facts<'a> {
 
     /// Returns the joules of functions that no Python function is known to have called.
     pub fn outside_python(&self) -> f64 {
-        let sum = |rows: &[Row]| rows.iter().map(|row| row.joules).sum::<f64>();
-        (sum(&self.functions) - sum(&self.python)).max(0.0)
+        let joules = |rows: &[Row]| sum(rows.iter().map(|row| row.joules));
+        (joules(&self.functions) - joules(&self.python)).max(0.0)
     }
 
     fn python_functions(&self) -> Vec<Row<'a>> {
-        let (_, paths) = over_devices::sums(self.summary, &self.views(&self.hosts, "ranks"));
+        let (_, paths) = over_devices::sums(self.summary, &self.views(&self.host_devices, "ranks"));
         let row = |(name, sum): (&'a str, over_devices::Sum)| Row {
             name,
             joules: if self.is_dynamic { sum.dynamic } else { sum.joules },
@@ -233,8 +235,8 @@ impl<'a> Facts<'a> {
         errors: &HashMap<&str, f64>,
     ) -> Row<'a> {
         let figures = || regions.iter().map(|(_, row)| &row.figures);
-        let sum = |of: &dyn Fn(&Figures) -> f64| figures().map(of).sum::<f64>() + 0.0;
-        let exclusive = sum(&|row| row.exclusive_joules);
+        let sum_of = |of: &dyn Fn(&Figures) -> f64| sum(figures().map(of));
+        let exclusive = sum_of(&|row| row.exclusive_joules);
         let most: Option<f64> = figures().map(|row| row.possible_joules).sum();
         let is_recorded = figures().all(|row| row.calls > 0);
         let power = |of: fn(&Region) -> Option<f64>| regions.iter().filter_map(move |(_, row)| of(row));
@@ -244,9 +246,9 @@ impl<'a> Facts<'a> {
         let watts = watts.filter(|_| is_resolved && seconds > 0.0);
         Row {
             name,
-            joules: sum(&|row| self.own(row)),
+            joules: sum_of(&|row| self.own(row)),
             all_joules: exclusive,
-            bounds: most.filter(|_| is_recorded).map(|most| (sum(&|row| row.resolved_joules), most)),
+            bounds: most.filter(|_| is_recorded).map(|most| (sum_of(&|row| row.resolved_joules), most)),
             error: errors.get(name).filter(|_| exclusive > 0.0).map(|error| error / exclusive),
             seconds,
             calls,
@@ -279,7 +281,7 @@ fn contains(whole: &Device, part: &Device) -> bool {
 }
 
 /// Returns the outermost devices that are no GPUs, contain none and are in none.
-fn hosts<'a>(summary: &'a Summary, gpus: &[&Device]) -> Vec<&'a Device> {
+fn host_devices<'a>(summary: &'a Summary, gpus: &[&Device]) -> Vec<&'a Device> {
     let is_apart = |device: &&Device| {
         let is_gpu = gpus
             .iter()

@@ -29,6 +29,8 @@ const UNBALANCED_FUNCTIONS_MAX: usize = 16;
 const STEADY_PART: f64 = 0.8;
 /// A function with at most this fraction of the dynamic joules, but with a large fraction of all joules, only waits.
 const WAITING_DYNAMIC_PART_MAX: f64 = 0.02;
+/// A sampled program that uses no CPU for a smaller part of its time causes no hint.
+const SLEEPING_PART_MIN: f64 = 0.3;
 /// A device at this temperature soon lowers its clock.
 const HOT_CELSIUS: f64 = 95.0;
 /// A device that was throttled for a smaller part of the time causes no hint.
@@ -46,7 +48,7 @@ const FULL_PART: f64 = 0.95;
 const NAME_ROOM: usize = 32;
 
 /// The rules, the most important first.
-const RULES: [fn(&Facts) -> Option<String>; 11] = [
+const RULES: [fn(&Facts) -> Option<String>; 12] = [
     missing_cpus,
     measuring_overhead,
     throttling,
@@ -55,6 +57,7 @@ const RULES: [fn(&Facts) -> Option<String>; 11] = [
     imbalance,
     mpi_share,
     waiting,
+    sleeping,
     others_on_the_node,
     python,
     default_watts,
@@ -227,7 +230,7 @@ fn changing_power(facts: &Facts) -> Option<String> {
     };
     let row = facts.kernels.iter().find(changes)?;
     let (mean, least, most) = row.watts?;
-    let name = names::shorten_in(facts.summary, row.name, NAME_ROOM);
+    let name = names::shorten(row.name, NAME_ROOM);
     let levels = match row.devices.as_slice() {
         [device] => levels::of(facts.summary, device, row.name),
         _ => None,
@@ -267,7 +270,24 @@ fn missing_cpus(facts: &Facts) -> Option<String> {
 
 /// Returns the hint about a rank that used more than the others, apart from its time in MPI.
 fn imbalance(facts: &Facts) -> Option<String> {
-    let views = facts.views(&facts.hosts, "ranks");
+    let views = facts.views(&facts.host_devices, "ranks");
+    let (whole, more) = unbalanced(facts)?;
+    let who = whole.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));
+    let who = short(&who.replace("MPI Rank", "rank"), NAME_ROOM);
+    let more = significant(100.0 * more, 2);
+    // Other programs make a rank take longer, but its dynamic joules are those of its own CPU time.
+    let advice = match facts.cores_of_others().filter(|_| !over_ranks::is_dynamic(&views)) {
+        None => "balance the work",
+        Some(_) => "other programs may be the cause",
+    };
+    let place = unbalanced_function(facts, &views, &whole);
+    let place = place.map_or_else(String::new, |name| format!(", most in {name}"));
+    Some(format!("{who} used {more} % more than the mean outside MPI{place}: {advice}"))
+}
+
+/// Returns the joules of ranks outside MPI, and by which part those of one rank exceed the mean, if that is much.
+pub(super) fn unbalanced<'a>(facts: &Facts<'a>) -> Option<(Spread<'a>, f64)> {
+    let views = facts.views(&facts.host_devices, "ranks");
     let whole = over_ranks::outside_mpi(facts.summary, &views)?;
     let more = whole.most / whole.mean() - 1.0;
     let has_ended = facts.summary.run.bad_status().is_none();
@@ -277,19 +297,7 @@ fn imbalance(facts: &Facts) -> Option<String> {
         && whole.ranks > 1
         && more >= IMBALANCE_MIN
         && whole.joules >= PART_MIN * facts.whole;
-    is_large.then(|| {
-        let who = whole.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));
-        let who = short(&who.replace("MPI Rank", "rank"), NAME_ROOM);
-        let more = significant(100.0 * more, 2);
-        // Other programs make a rank take longer, but its dynamic joules are those of its own CPU time.
-        let advice = match facts.cores_of_others().filter(|_| !over_ranks::is_dynamic(&views)) {
-            None => "balance the work",
-            Some(_) => "other programs may be the cause",
-        };
-        let place = unbalanced_function(facts, &views, &whole);
-        let place = place.map_or_else(String::new, |name| format!(", most in {name}"));
-        format!("{who} used {more} % more than the mean outside MPI{place}: {advice}")
-    })
+    is_large.then_some((whole, more))
 }
 
 /// Returns the function that has most of the joules that one rank used in addition to the mean of the ranks.
@@ -299,8 +307,7 @@ fn unbalanced_function(facts: &Facts, views: &[(&Device, &View)], whole: &Spread
     let of_rank = rows.iter().filter(|row| row.most_on == whole.most_on);
     let outside_mpi = of_rank.filter(|row| !is_mpi(facts.summary.name(row.what)));
     let most = outside_mpi.max_by(|a, b| more(a).total_cmp(&more(b)))?;
-    (more(most) >= 0.5 * more(whole))
-        .then(|| names::shorten_in(facts.summary, facts.summary.name(most.what), NAME_ROOM))
+    (more(most) >= 0.5 * more(whole)).then(|| names::shorten(facts.summary.name(most.what), NAME_ROOM))
 }
 
 /// Returns the hint about ranks that wait for each other.
@@ -321,7 +328,7 @@ fn mpi_share(facts: &Facts) -> Option<String> {
 /// tables show it far down. A sampled function is not named: the time that a thread waits has the function of its last sample,
 /// which need not be the one that waits.
 fn waiting(facts: &Facts) -> Option<String> {
-    let all = facts.all_of_hosts();
+    let all = facts.all_of_host_devices();
     let waits = |row: &&Row| {
         let is_large = row.all_joules >= WAITING_PART_MIN * all;
         is_large
@@ -332,8 +339,34 @@ fn waiting(facts: &Facts) -> Option<String> {
     let rows = facts.functions.iter().filter(|_| facts.is_dynamic && facts.whole > 0.0).filter(waits);
     let row = rows.max_by(|a, b| a.all_joules.total_cmp(&b.all_joules))?;
     let [of_all, of_dynamic] = [percent(row.all_joules, all), percent(row.joules, facts.whole)];
-    let name = names::shorten_in(facts.summary, row.name, NAME_ROOM);
+    let name = names::shorten(row.name, NAME_ROOM);
     Some(format!("{name} waits: {of_all} of all joules, {of_dynamic} of the dynamic ones"))
+}
+
+/// Returns the hint that a sampled program used no CPU for a large part of its time, which no function shows. How many of its
+/// threads waited is not known, so the time is the least without CPU time.
+fn sleeping(facts: &Facts) -> Option<String> {
+    let run = &facts.summary.run;
+    let cpu = run.node_cpu.filter(|_| run.nodes.len() == 1)?;
+    // On a full node the program may have waited for a CPU.
+    let is_full = cpu.node_busy_seconds >= FULL_PART * cpu.seconds * cpu.node_cpus as f64;
+    let idle = cpu.seconds - cpu.own_busy_seconds;
+    let is_only_sampled = !facts.functions.is_empty() && facts.functions.iter().all(|row| row.calls == 0);
+    let program = first_word(&run.command)?;
+    (is_only_sampled && !is_full && facts.kernels.is_empty() && idle >= SLEEPING_PART_MIN * cpu.seconds).then(|| {
+        let [idle, all] = [idle, cpu.seconds].map(|seconds| significant(seconds, 2));
+        format!(
+            "{program} used no CPU for at least {idle} of {all} s: samples see only CPU time; mark regions to see where it waits \
+             (book: Mark your code)"
+        )
+    })
+}
+
+/// Returns the name of the program of a command.
+fn first_word(command: &[String]) -> Option<String> {
+    let program = command.first()?;
+    let name = program.rsplit_once('/').map_or(program.as_str(), |(_, name)| name);
+    Some(short(name, NAME_ROOM))
 }
 
 /// Returns the hint that other processes kept the node's processors busy, and that their energy is in the counters.
@@ -369,7 +402,7 @@ fn python(facts: &Facts) -> Option<String> {
 
 /// Returns the hint that energy was estimated with watts that were not set for this node.
 fn default_watts(facts: &Facts) -> Option<String> {
-    let device = facts.hosts.iter().find(|device| device.energy == "estimated")?;
+    let device = facts.host_devices.iter().find(|device| device.energy == "estimated")?;
     (!are_watts_set(device)).then(|| {
         "set this node's watts: [estimate] idle_watts and watts_per_core in a file, and --config FILE"
             .to_owned()

@@ -18,8 +18,10 @@ use crate::highlights::Sums;
 use crate::over_ranks::{self, Spread, is_mpi_rank};
 use crate::{baseline, other_jobs, waits};
 use ampere_figures::shares;
-use ampere_figures::summary::{Baseline, Device, Run, Summary, topmost, view};
+use ampere_figures::summary::{Baseline, Device, Ending, Run, Summary, topmost, view};
+use ampere_model::COUNTER_SOURCES;
 use ampere_model::digits::{self, energy, percent, significant, watt_hours};
+use ampere_model::sum;
 use ampere_model::text::{first_words, printable, short, wrapped};
 use facts::Facts;
 pub use facts::WAITING_PART_MIN;
@@ -38,6 +40,9 @@ const NEARLY_ALL_MIN: f64 = 0.9;
 const IDLE_SHARE_MIN: f64 = 0.1;
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
+
+/// The maximum length of the reasons why no counter was read, in characters.
+const NO_COUNTER_CHARS_MAX: usize = 120;
 
 /// Returns the lines as one text. `look` says where there is further information.
 pub fn render(summary: &Summary, screen: Screen, look: &[String]) -> String {
@@ -248,7 +253,7 @@ fn work(facts: &Facts, screen: Screen) -> Vec<Line> {
 }
 
 fn all_joules(summary: &Summary) -> f64 {
-    topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0
+    sum(topmost(summary).map(|device| device.total_joules))
 }
 
 /// Returns the joules of the time in which no process ran, if they are many and in no row. Without dynamic joules, and for GPUs,
@@ -269,7 +274,13 @@ fn sources(summary: &Summary) -> String {
             return "ESTIMATE: no counter, by this node's watts".to_owned();
         }
         "estimated" if all_estimated => return "ESTIMATE: no counter, shares only".to_owned(),
-        "none" if summary.devices.is_empty() => return "none: no counter was read".to_owned(),
+        "none" if summary.devices.is_empty() => {
+            let is_why =
+                |note: &&String| note.split_once(": ").is_some_and(|(of, _)| COUNTER_SOURCES.contains(&of));
+            let why: Vec<&str> = summary.run.notes.iter().filter(is_why).map(String::as_str).collect();
+            let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
+            return format!("none: no counter was read{}", first_words(&why, NO_COUNTER_CHARS_MAX));
+        }
         "none" => return "none: time only".to_owned(),
         _ => {}
     }
@@ -322,7 +333,7 @@ fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
     let (hidden, unused): (Vec<&Device>, Vec<&Device>) = unused.iter().partition(|device| device.hidden);
     let sum = |devices: &[&Device]| devices.iter().map(|device| facts.joules_of(device)).sum::<f64>();
     let kernels: f64 = used.iter().map(|device| facts.in_kernels(device)).sum();
-    let hosts: f64 = facts.hosts.iter().map(|device| facts.joules_of(device)).sum();
+    let hosts: f64 = facts.host_devices.iter().map(|device| facts.joules_of(device)).sum();
     let all = [
         (kernels, "in kernels".to_owned()),
         (sum(&used) - kernels, format!("on {} outside kernels", tables::which(&used, 16))),
@@ -361,10 +372,12 @@ fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     if !losses.is_empty() {
         lines.extend(labelled("lost", &losses.join(", "), Style::Plain, screen));
     }
+    let ended = Ending::notes(&run.endings);
     // Summaries of earlier versions do not state what is missing: the last notes are about counters.
     let notes: Vec<&String> = match run.missing.is_empty() {
         true => run.notes.iter().rev().collect(),
-        false => run.missing.iter().skip(1).collect(),
+        // The processes that a signal ended are only among the notes of the report.
+        false => run.missing.iter().skip(1).filter(|note| Some(*note) != ended.as_ref()).collect(),
     };
     for note in notes.into_iter().take(caps.notes) {
         let room = 2 * (screen.width - 9);
@@ -381,7 +394,7 @@ fn mpi(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
     let cores =
         cores.map(|cpu| format!("{:.2} of {} cores busy", cpu.own_busy_seconds / cpu.seconds, cpu.cpus));
     let words = most.map(|most| {
-        let name = names::shorten_in(facts.summary, most.name, 40);
+        let name = names::shorten(most.name, 40);
         let which = match most.joules / joules {
             all if all > 0.995 => format!("all {name}"),
             part if part >= NEARLY_ALL_MIN => format!("nearly all {name}"),
@@ -409,7 +422,7 @@ fn waiting(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
 }
 
 fn ranks(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
-    let views = facts.views(&facts.hosts, "ranks");
+    let views = facts.views(&facts.host_devices, "ranks");
     let Some(whole) = over_ranks::whole(facts.summary, &views).filter(|whole| whole.ranks > 1) else {
         return Vec::new();
     };
@@ -434,15 +447,19 @@ fn balance(facts: &Facts, whole: &Spread) -> String {
     let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(energy);
     // The mean of two is easily seen.
     let mean = if whole.ranks > 2 { format!(", mean {mean}") } else { String::new() };
-    let words = if more <= BALANCED_EXCESS_MAX {
-        "balanced".to_owned()
-    } else {
-        let highest = whole.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));
+    let above = |spread: &Spread, more: f64| {
+        let highest = spread.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));
         format!("{} is {:.0} % above the mean", highest.replace("MPI Rank", "rank"), 100.0 * more)
     };
+    let words = match hints::unbalanced(facts) {
+        _ if more > BALANCED_EXCESS_MAX => format!(": {}", above(whole, more)),
+        // A rank with less work waits in MPI, which takes joules, too.
+        Some((spread, more)) => format!(", but outside MPI {}", above(&spread, more)),
+        None => ": balanced".to_owned(),
+    };
     match least == most {
-        true => format!("{least}{kind} each: {words}"),
-        false => format!("{least} to {most}{kind}{mean}: {words}"),
+        true => format!("{least}{kind} each{words}"),
+        false => format!("{least} to {most}{kind}{mean}{words}"),
     }
 }
 
@@ -461,7 +478,7 @@ fn nodes(facts: &Facts, screen: Screen) -> Vec<Line> {
 }
 
 fn hottest_path(facts: &Facts, screen: Screen) -> Vec<Line> {
-    let views = facts.views(&facts.hosts, "ranks");
+    let views = facts.views(&facts.host_devices, "ranks");
     let paths = over_ranks::callpaths(facts.summary, &views, 1);
     let Some(hottest) = paths.rows.first() else { return Vec::new() };
     let regions = facts.summary.regions_of(hottest.what);

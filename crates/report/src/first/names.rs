@@ -1,13 +1,14 @@
-//! Shortens names of functions. For a C++ name, the arguments and the return type are removed first, then the namespace that
-//! several names have in common, then the arguments of templates, then the other namespaces. The class and the method are kept.
+//! Shortens names of functions. A C++ name loses its arguments, its return type and its namespaces, so that it is the same in each
+//! table, and then the arguments of templates if there is no room for them. The class and the method are kept.
 
-use ampere_figures::summary::Summary;
 use ampere_model::signature::{operator, outside_of_brackets, without_arguments};
 use ampere_model::text::{compact, printable, short};
 use std::collections::{HashMap, HashSet};
 
 /// The maximum number of nodes that are named.
 const NAMED_MAX: usize = 3;
+/// In less room the caller of the last function of a call path is not shown.
+const CALLER_ROOM_MIN: usize = 8;
 /// In less room the function in which two call paths differ is not shown.
 const DIFFERENCE_ROOM_MIN: usize = 6;
 
@@ -20,29 +21,37 @@ pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
 /// Like [`shortened`], with room of its own for each name.
 pub fn shortened_each(names: &[&str], room: impl Fn(usize) -> usize) -> (Vec<String>, bool) {
     let plain: Vec<String> = names.iter().map(|name| printable(without_arguments(name))).collect();
-    let common = without_common_namespace(&plain);
-    let mut uses: HashMap<&str, HashSet<&str>> = HashMap::new();
-    for (short, name) in common.iter().zip(names) {
-        uses.entry(short).or_default().insert(name);
-    }
-    let whole = common.iter().zip(names).map(|(common, name)| {
-        // Functions that differ only in their arguments keep them.
-        if uses[common.as_str()].len() > 1 { printable(name) } else { common.clone() }
+    let inner: Vec<&str> = plain.iter().map(|name| last_two(name)).collect();
+    let [of_inner, of_plain] =
+        [&inner, &plain.iter().map(String::as_str).collect()].map(|forms: &Vec<&str>| uses(forms, names));
+    let whole = names.iter().enumerate().map(|(at, name)| {
+        // Functions that differ only in their namespaces keep those, and functions that differ only in their arguments those.
+        match (of_inner[inner[at]], of_plain[plain[at].as_str()]) {
+            (1, _) => inner[at].to_owned(),
+            (_, 1) => plain[at].clone(),
+            _ => printable(name),
+        }
     });
     let whole: Vec<String> = whole.collect();
     let fitting: Vec<String> = whole.iter().enumerate().map(|(at, name)| into_room(name, room(at))).collect();
-    let mut forms: HashMap<&str, HashSet<&str>> = HashMap::new();
-    for (form, name) in fitting.iter().zip(names) {
-        forms.entry(form).or_default().insert(name);
-    }
+    let forms = uses(&fitting.iter().map(String::as_str).collect::<Vec<_>>(), names);
     let mut is_cut = false;
     let shown = fitting.iter().zip(&whole).enumerate().map(|(at, (form, whole))| {
         // Names that would look the same keep the parts in which they differ.
-        let form = if forms[form.as_str()].len() > 1 { whole } else { form };
+        let form = if forms[form.as_str()] > 1 { whole } else { form };
         is_cut |= form.chars().count() > room(at);
         short(form, room(at))
     });
     (shown.collect(), is_cut)
+}
+
+/// Returns the number of different names that each form stands for.
+fn uses<'a>(forms: &[&'a str], names: &[&str]) -> HashMap<&'a str, usize> {
+    let mut uses: HashMap<&str, HashSet<&str>> = HashMap::new();
+    for (form, name) in forms.iter().zip(names) {
+        uses.entry(form).or_default().insert(name);
+    }
+    uses.into_iter().map(|(form, names)| (form, names.len())).collect()
 }
 
 /// Returns the name of one function; see [`shortened`].
@@ -50,26 +59,8 @@ pub fn shorten(name: &str, room: usize) -> String {
     shortened(&[name], room).0.remove(0)
 }
 
-/// Returns the name of one function as a table of all functions has it: without the namespaces that several of them share.
-pub fn shorten_among<'a>(name: &'a str, all: impl IntoIterator<Item = &'a str>, room: usize) -> String {
-    let plain = without_arguments(name);
-    let Some(end) = outside_of_brackets(plain, "::").first().map(|at| at + 2) else {
-        return shorten(name, room);
-    };
-    // Functions that differ from this one only in their arguments are left out: with them, the name would keep its arguments.
-    let is_other = |other: &&str| other.contains(&plain[..end]) && without_arguments(other) != plain;
-    let named: Vec<&str> = std::iter::once(name).chain(all.into_iter().filter(is_other)).collect();
-    shortened_each(&named, |at| if at == 0 { room } else { usize::MAX }).0.swap_remove(0)
-}
-
-/// Returns the name of a function of a run; see [`shorten_among`].
-pub fn shorten_in(summary: &Summary, name: &str, room: usize) -> String {
-    let views = summary.devices.iter().flat_map(|device| &device.views);
-    shorten_among(name, views.flat_map(|view| &view.regions).map(|row| &*row.region), room)
-}
-
-/// Returns a call path in at most `room` characters: the outermost functions are left out if it is too long. For a function
-/// that calls itself, the depth is shown.
+/// Returns a call path in at most `room` characters: the outermost functions are left out if it is too long. The last function
+/// and its caller are kept, and the caller's name is cut for that. For a function that calls itself, the depth is shown.
 pub fn path(regions: &[&str], room: usize) -> String {
     let calls: Vec<&[&str]> = regions.chunk_by(|caller, called| caller == called).collect();
     let names: Vec<&str> = calls.iter().map(|same| same[0]).collect();
@@ -77,14 +68,16 @@ pub fn path(regions: &[&str], room: usize) -> String {
     let (names, _) = shortened(&names, room.saturating_sub(4 + last).max(1));
     let mut shown = String::new();
     for (at, (name, same)) in names.iter().zip(&calls).enumerate().rev() {
-        let name = times(name, same.len() as u32);
-        let longer = if shown.is_empty() { name } else { format!("{name} > {shown}") };
         // Unless this is the outermost function, "… > " may still be put before it.
         let prefix = if at == 0 { 0 } else { 4 };
-        if !shown.is_empty() && longer.chars().count() + prefix > room {
+        let left = room.saturating_sub(prefix + if shown.is_empty() { 0 } else { 3 + shown.chars().count() });
+        let name = times(name, same.len() as u32);
+        let is_caller = at + 2 == calls.len() && left >= CALLER_ROOM_MIN;
+        let name = if is_caller { short(&into_room(&name, left), left) } else { name };
+        if !shown.is_empty() && name.chars().count() > left {
             return format!("… > {shown}");
         }
-        shown = longer;
+        shown = if shown.is_empty() { name } else { format!("{name} > {shown}") };
     }
     shown
 }
@@ -96,7 +89,7 @@ pub fn paths(all: &[&[&str]], room: usize) -> Vec<String> {
     let mut alike: HashMap<&str, Vec<&[&str]>> = HashMap::new();
     shown.iter().zip(all).for_each(|(form, regions)| alike.entry(form).or_default().push(regions));
     let with_difference = |(form, regions): (&String, &&[&str])| {
-        let end = form.rsplit(" > ").next().unwrap_or_default();
+        let end = form.rmatch_indices(" > ").nth(1).map_or(form.as_str(), |(at, _)| &form[at + 3..]);
         let left = room.saturating_sub("… > ".chars().count() + end.chars().count());
         // Each function comes before " > … > ".
         let room_of = |count: usize| (left / count.max(1)).saturating_sub(7);
@@ -145,31 +138,6 @@ fn into_room(name: &str, room: usize) -> String {
     all.iter().find(|form| fits(form)).unwrap_or(&all[3]).clone()
 }
 
-/// Returns the names without namespaces that several of them share, if a class remains in each.
-fn without_common_namespace(names: &[String]) -> Vec<String> {
-    let mut rest: Vec<&str> = names.iter().map(String::as_str).collect();
-    loop {
-        let first = |name: &str| {
-            let ends = outside_of_brackets(name, "::");
-            (ends.len() > 1).then(|| name[..ends[0] + 2].to_owned())
-        };
-        let mut uses: HashMap<String, HashSet<&str>> = HashMap::new();
-        rest.iter().filter_map(|name| Some((first(name)?, *name))).for_each(|(namespace, name)| {
-            uses.entry(namespace).or_default().insert(name);
-        });
-        let common: HashSet<&String> =
-            uses.iter().filter(|(_, names)| names.len() > 1).map(|(namespace, _)| namespace).collect();
-        if common.is_empty() {
-            return rest.into_iter().map(str::to_owned).collect();
-        }
-        for name in &mut rest {
-            if let Some(namespace) = first(name).filter(|namespace| common.contains(namespace)) {
-                *name = &name[namespace.len()..];
-            }
-        }
-    }
-}
-
 /// Shortens template arguments: `f<…>` instead of `f<double, 3>`.
 fn without_template_arguments(name: &str) -> String {
     let mut depth = 0usize;
@@ -192,10 +160,13 @@ fn without_template_arguments(name: &str) -> String {
     out
 }
 
-/// Returns the last two parts of a name: class and method.
+/// Returns the last two parts of a name: class and method. Parts without a name of their own, such as those of closures, are
+/// kept in addition.
 fn last_two(name: &str) -> &str {
-    let ends = outside_of_brackets(name, "::");
-    ends.len().checked_sub(2).map_or(name, |at| &name[ends[at] + 2..])
+    let mut starts: Vec<usize> = outside_of_brackets(name, "::").iter().map(|at| at + 2).collect();
+    starts.insert(0, 0);
+    let mut named = starts.iter().rev().filter(|at| !name[**at..].starts_with(['{', '$', '\'']));
+    named.nth(1).map_or(name, |at| &name[*at..])
 }
 
 /// Returns the names of nodes, shortened.
@@ -226,30 +197,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_common_part_of_several_names_is_removed_unless_it_is_a_class() {
+    fn a_function_has_the_same_name_beside_any_others() {
         let shown = |names: &[&str]| shortened(names, 80).0;
         let lammps = ["LAMMPS_NS::PairLJCut::compute(int, int)", "LAMMPS_NS::Neigh::build()", "MPI_Send"];
         assert_eq!(shown(&lammps), ["PairLJCut::compute", "Neigh::build", "MPI_Send"]);
-        assert_eq!(shown(&["a::b::C::f()", "a::b::D::f()"]), ["C::f", "D::f"]);
+        assert_eq!(shown(&lammps[..1]), ["PairLJCut::compute"]);
+        assert_eq!(shown(&["a::C::f()", "b::C::f()"]), ["a::C::f", "b::C::f"], "they differ in nothing else");
+        assert_eq!(shown(&["app::main::{lambda()#1}::operator()"]), ["main::{lambda()#1}::operator()"]);
+        assert_eq!(shown(&["app::run::{{closure}}"]), ["app::run::{{closure}}"]);
         assert_eq!(shown(&["Solver::step()", "Solver::solve()"]), ["Solver::step", "Solver::solve"]);
         assert_eq!(shown(&["f(int)", "f(double)"]), ["f(int)", "f(double)"], "they differ in nothing else");
     }
 
     #[test]
-    fn a_sentence_names_a_function_as_the_table_does() {
-        let all =
-            ["LAMMPS_NS::PairLJCut::compute(int, int)", "LAMMPS_NS::PairLJCut::compute(int)", "MPI_Send"];
-        assert_eq!(shorten_among(all[0], all, 80), "LAMMPS_NS::PairLJCut::compute");
-        let all = [&all[..], &["LAMMPS_NS::Neigh::build()"]].concat();
-        assert_eq!(shorten_among(all[0], all.iter().copied(), 80), "PairLJCut::compute");
-        assert_eq!(shorten_among("MPI_Send", all, 80), "MPI_Send");
-    }
-
-    #[test]
     fn class_and_method_are_the_last_to_be_cut() {
         let name = "void app::detail::Grid<double, app::Box<3> >::relax<app::Fast>(app::Box<3> const&)";
-        assert_eq!(shorten(name, 80), "app::detail::Grid<double, app::Box<3> >::relax<app::Fast>");
-        assert_eq!(shorten(name, 40), "app::detail::Grid<…>::relax<…>");
+        assert_eq!(shorten(name, 80), "Grid<double, app::Box<3> >::relax<app::Fast>");
+        assert_eq!(shorten(name, 40), "Grid<…>::relax<…>");
         assert_eq!(shorten(name, 25), "Grid<…>::relax<…>");
         let long = format!("{}::{}", "Class".repeat(10), "method".repeat(10));
         assert_eq!(shorten(&long, 30).chars().count(), 30);
@@ -285,6 +249,14 @@ mod tests {
     #[test]
     fn a_path_keeps_its_end() {
         assert_eq!(path(&["main", "solve(int)", "MPI_Send"], 40), "main > solve > MPI_Send");
+        assert_eq!(
+            path(&["main", "app::Solver::exchange(int)", "MPI_Send"], 32),
+            "… > Solver::exchange > MPI_Send"
+        );
+        assert_eq!(
+            path(&["main", "app::Solver::exchange(int)", "MPI_Send"], 28),
+            "… > Solver::…nge > MPI_Send"
+        );
         assert_eq!(path(&["main", "solve(int)", "MPI_Send"], 18), "… > MPI_Send");
         assert_eq!(path(&["main", "fib", "fib", "fib"], 40), "main > fib x3");
         assert!(is_recursive("main > fib x3 > leaf") && !is_recursive("main > x3 > f x"));

@@ -29,7 +29,7 @@ pub struct Caps {
 impl Caps {
     /// Returns the parts for which there is space on a large screen.
     pub fn of(facts: &Facts) -> Caps {
-        let shown = |rows, limit| large(rows, facts.whole, limit).0.len();
+        let shown = |rows, limit| large(rows, wholes(facts), limit).0.len();
         Caps {
             kernels: shown(&facts.kernels, 12),
             gpus: facts.gpus.len().min(12),
@@ -103,19 +103,33 @@ pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     lines
 }
 
-/// Returns the first rows, and number and joules of the others.
-fn large<'f, 'a>(rows: &'f [Row<'a>], whole: f64, limit: usize) -> (Vec<&'f Row<'a>>, usize, f64) {
+/// Returns the first rows, those that mostly wait and have a large part of `all` joules, and the others.
+fn large<'f, 'a>(
+    rows: &'f [Row<'a>],
+    (whole, all): (f64, f64),
+    limit: usize,
+) -> (Vec<&'f Row<'a>>, Vec<&'f Row<'a>>) {
     let is_shown = |(at, row): &(usize, &Row)| {
         let part_min = match *at {
             _ if limit > FUNCTIONS_MAX => 0.0,
             at if at < FIRST_ROWS => FIRST_PART_MIN,
             _ => PART_MIN,
         };
-        *at == 0 || (*at < limit && row.joules >= part_min * whole)
+        let is_large = row.joules >= part_min * whole;
+        *at == 0 || (*at < limit && is_large) || (!is_large && row.all_joules >= WAITING_PART_MIN * all)
     };
-    let shown: Vec<&Row> = rows.iter().enumerate().take_while(is_shown).map(|(_, row)| row).collect();
-    let rest = &rows[shown.len()..];
-    (shown, rest.len(), rest.iter().map(|row| row.joules).sum())
+    let (shown, others): (Vec<_>, Vec<_>) = rows.iter().enumerate().partition(is_shown);
+    let rows = |of: Vec<(usize, &'f Row<'a>)>| of.into_iter().map(|(_, row)| row).collect();
+    (rows(shown), rows(others))
+}
+
+fn sum(rows: &[&Row]) -> f64 {
+    rows.iter().map(|row| row.joules).sum()
+}
+
+/// Returns the joules of which shares are parts, and all joules, static ones included, if those are other joules.
+fn wholes(facts: &Facts) -> (f64, f64) {
+    (facts.whole, if facts.is_dynamic { facts.all_of_hosts() } else { f64::INFINITY })
 }
 
 fn digits(facts: &Facts) -> usize {
@@ -147,28 +161,39 @@ pub struct Known {
     pub error: Option<f64>,
 }
 
+/// A range from less than the first part to more than the second part of the whole says nothing about a row.
+const UNTOLD_PARTS: (f64, f64) = (0.02, 0.75);
+
+/// Whether a range says something; otherwise other consumers of the device were always active, too.
+fn is_told((least, most): (f64, f64), whole: f64) -> bool {
+    least > UNTOLD_PARTS.0 * whole || most < UNTOLD_PARTS.1 * whole
+}
+
 /// The heads of columns that [`known`] makes: with sampled rows only, with recorded ones only, and with both.
 pub const ERROR_HEAD: &str = "±";
 pub const RANGE_HEAD: &str = "(least..most)";
 pub const ERROR_OR_RANGE_HEAD: &str = "± or range";
 
-/// Formats a standard error as a fraction of its figure: `12 %`, `0.3 %` or `<0.1 %`.
+/// Formats a standard error as a fraction of its figure: `12 %`, `0.3 %` or `<0.1 %`. One as large as its figure says nothing
+/// more than that the figure is tiny.
 fn error_text(part: f64) -> String {
     match 100.0 * part {
         small if small < 0.05 => "<0.1 %".to_owned(),
         small if small < 0.95 => format!("{small:.1} %"),
-        percent => format!("{percent:.0} %"),
+        percent if percent < 100.0 => format!("{percent:.0} %"),
+        _ => "-".to_owned(),
     }
 }
 
-/// Returns how well the joules of rows are known, with the head of the column.
-pub fn known(rows: &[Known], digits: usize) -> (&'static str, Vec<String>) {
+/// Returns how well the joules of rows are known, with the head of the column. A row has at most `whole` joules.
+pub fn known(rows: &[Known], whole: f64, digits: usize) -> (&'static str, Vec<String>) {
     let ends: Vec<f64> =
         rows.iter().filter_map(|row| row.range).flat_map(|(least, most)| [least, most]).collect();
     let mut ends = column(&ends, digits).into_iter();
+    let told = |row: &Known| row.range.is_some_and(|range| is_told(range, whole));
     let cell = |row: &Known| {
         let range = row.range.map(|_| (ends.next().unwrap_or_default(), ends.next().unwrap_or_default()));
-        match (row.error, range) {
+        match (row.error, range.filter(|_| told(row))) {
             (Some(error), _) => error_text(error),
             (None, Some((least, most))) => format!("({least}..{most})"),
             (None, None) => "-".to_owned(),
@@ -176,7 +201,7 @@ pub fn known(rows: &[Known], digits: usize) -> (&'static str, Vec<String>) {
     };
     let cells = rows.iter().map(cell).collect();
     let has_errors = rows.iter().any(|row| row.error.is_some());
-    let head = match rows.iter().any(|row| row.range.is_some()) {
+    let head = match rows.iter().any(told) {
         true if has_errors => ERROR_OR_RANGE_HEAD,
         false if has_errors => ERROR_HEAD,
         _ => RANGE_HEAD,
@@ -185,10 +210,22 @@ pub fn known(rows: &[Known], digits: usize) -> (&'static str, Vec<String>) {
 }
 
 /// Returns how well the joules of rows are known, and "-" in the rows below them.
-fn known_of(rows: &[&Row], below: usize, digits: usize) -> (&'static str, Vec<String>) {
+fn known_of(facts: &Facts, rows: &[&Row], below: usize) -> (&'static str, Vec<String>) {
     let of = |row: &&Row| Known { range: row.bounds, error: row.error };
     let all: Vec<Known> = rows.iter().map(of).chain(std::iter::repeat_n(Known::default(), below)).collect();
-    known(&all, digits)
+    known(&all, facts.whole, digits(facts))
+}
+
+/// Explains why some rows have no range, unless all have one.
+fn untold(facts: &Facts, rows: &[&Row], screen: Screen) -> Vec<Line> {
+    let mut ranges = rows.iter().filter_map(|row| row.bounds);
+    if facts.is_time() || ranges.all(|range| is_told(range, facts.whole)) {
+        return Vec::new();
+    }
+    let who = if facts.summary.run.ranks > 1 { "ranks" } else { "threads" };
+    let by = if facts.is_dynamic { "CPU time" } else { "time" };
+    let words = format!("several {who} were always active: their joules are divided by {by}");
+    labelled("", &words, Style::Plain, screen)
 }
 
 fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
@@ -197,17 +234,18 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         let words = "all of it in no function: nothing was recorded or sampled";
         return if is_known { labelled("", words, Style::Plain, screen) } else { Vec::new() };
     }
-    let (rows, more, others) = large(&facts.functions, facts.whole, caps.functions);
-    let hidden: f64 = facts.functions[rows.len()..].iter().map(|row| row.all_joules).sum();
+    let (rows, others) = large(&facts.functions, wholes(facts), caps.functions);
+    let hidden: f64 = others.iter().map(|row| row.all_joules).sum();
+    let (more, others) = (others.len(), sum(&others));
     // Functions that wait have joules, but hardly any dynamic ones.
-    let all = facts.all_of_hosts();
+    let all = facts.all_of_host_devices();
     let waits =
         facts.is_dynamic && hidden >= WAITING_PART_MIN * all && hidden * facts.whole > 2.0 * others * all;
     let hidden = if waits { format!(" ({} of all joules)", percent(hidden, all)) } else { String::new() };
     let more =
         if more > 0 { vec![(format!("{} more{hidden}", count(more as u64)), others)] } else { Vec::new() };
     let outside = match facts.is_outside_mostly_the_collectors() {
-        true => "ampere's collector, in no function",
+        true => "ampere's collector",
         false => "idle: in no function",
     };
     let rest = [(outside, facts.outside), ("not attributed: no readings", facts.lost)];
@@ -227,7 +265,7 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         Column::new(joules_head(facts), column(&joules, digits(facts))),
     ];
     if is_sampled || !facts.is_time() {
-        let (head, cells) = known_of(&rows, below.len(), digits(facts));
+        let (head, cells) = known_of(facts, &rows, below.len());
         before.push(dispensable(head, cells, if is_sampled { 1 } else { 2 }));
     }
     if !facts.is_time() {
@@ -240,7 +278,8 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let mut all: Vec<&str> = rows.iter().map(|row| row.name).collect();
     all.extend(below.iter().map(|(name, _)| name.as_str()));
     let after = vec![dispensable("calls", calls, 3)];
-    Table { before, head, names: Names::Functions(all), after }.lines(screen)
+    let table = Table { before, head, names: Names::Functions(all), after }.lines(screen);
+    [table, untold(facts, &rows, screen)].concat()
 }
 
 /// The row of functions that no Python function is known to have called: those of a library's own threads, and those whose
@@ -250,7 +289,8 @@ const OUTSIDE_PYTHON: &str = "called by no known Python function";
 /// Returns the table of at most `limit` Python functions, including the functions in C that they call, which do most of their
 /// work.
 pub fn python(facts: &Facts, limit: usize, screen: Screen) -> Vec<Line> {
-    let (rows, more, others) = large(&facts.python, facts.whole, limit);
+    let (rows, others) = large(&facts.python, wholes(facts), limit);
+    let (more, others) = (others.len(), sum(&others));
     let elsewhere = facts.outside_python();
     let below = [
         (format!("{} more", count(more as u64)), others, more > 0),
@@ -275,7 +315,8 @@ pub fn python(facts: &Facts, limit: usize, screen: Screen) -> Vec<Line> {
 }
 
 fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
-    let (rows, more, others) = large(&facts.kernels, facts.whole, caps.kernels);
+    let (rows, others) = large(&facts.kernels, wholes(facts), caps.kernels);
+    let (more, others) = (others.len(), sum(&others));
     let below = usize::from(more > 0);
     let joules: Vec<f64> = rows.iter().map(|row| row.joules).chain((more > 0).then_some(others)).collect();
     let mut seconds = column(&rows.iter().map(|row| row.seconds).collect::<Vec<_>>(), 3);
@@ -288,7 +329,7 @@ fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         dispensable("GPU", cells(&rows, below, |row| which(&row.devices, 8).replace("GPU-", "")), 3),
         Column::new(share_head(facts), shares),
         Column::new(joules_head(facts), column(&joules, digits(facts))),
-        dispensable(RANGE_HEAD, known_of(&rows, below, digits(facts)).1, 4),
+        dispensable(RANGE_HEAD, known_of(facts, &rows, below).1, 4),
         dispensable("s", seconds, 1),
         // These watts include static ones.
         dispensable(
@@ -341,7 +382,9 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     if has_kernels {
         let outside_head = if facts.is_dynamic { "dynamic J outside" } else { "outside" };
         let head = if facts.is_dynamic { "dynamic in kernels" } else { "of it in kernels" };
-        after.push(Column::new(head, cells(&|device| Some(percent(in_kernels(device), 1.0)))));
+        let part =
+            |device: &Device| (facts.in_kernels(device) > 0.0).then(|| percent(in_kernels(device), 1.0));
+        after.push(Column::new(head, cells(&part)));
         after.push(Column::new(outside_head, outside).dispensable(3));
     }
     after.push(Column::new("vs power sensor", cells(&sensors::difference)).dispensable(4));
@@ -367,13 +410,11 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
 
 /// Returns the functions of the host while GPUs ran, by their time.
 fn meanwhile(facts: &Facts, screen: Screen) -> Vec<Line> {
-    let rows = facts.host_functions();
+    let rows = facts.functions_of_gpu_processes();
     let whole: f64 = rows.iter().map(|row| row.1).sum();
     let shown = rows.iter().take_while(|row| row.1 >= 0.01 * whole && row.1 > 0.0).take(3);
     let named: Vec<String> = shown
-        .map(|(name, seconds)| {
-            format!("{} {:.0} %", names::shorten_in(facts.summary, name, 40), 100.0 * seconds / whole)
-        })
+        .map(|(name, seconds)| format!("{} {:.0} %", names::shorten(name, 40), 100.0 * seconds / whole))
         .collect();
     if named.is_empty() {
         return Vec::new();

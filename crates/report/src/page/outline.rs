@@ -17,6 +17,7 @@ use ampere_figures::shares::Whole;
 use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary};
 use ampere_model::order::largest_first;
+use ampere_model::sum;
 use ampere_model::text::{joules, printable, short};
 
 /// The maximum number of devices with their own tables and pictures, and of devices in the list next to them.
@@ -125,9 +126,9 @@ fn totals(sums: &Sums) -> Totals {
         idle_joules: sums.idle,
         other_jobs_joules: sums.other_jobs,
         lost_joules: sums.lost,
-        mpi_joules: sums.mpi().map(|row| row.1).sum::<f64>() + 0.0, // a sum of nothing is -0
-        gpu_joules: sums.gpu_joules + 0.0,
-        kernel_joules: sums.kernels.iter().map(|row| row.1).sum::<f64>() + 0.0,
+        mpi_joules: sum(sums.mpi().map(|row| row.1)),
+        gpu_joules: sums.gpu_joules,
+        kernel_joules: sum(sums.kernels.iter().map(|row| row.1)),
     }
 }
 

@@ -231,7 +231,8 @@
   const BAR = { key: '', title: '', bar: true, kind: () => 'share' };
   const STATIC = 'The lighter part of a bar is static: what the devices draw anyway. The full part is dynamic: what was used above that.';
   const RANGE_HEAD = '(least..most)', RANGE = RANGE_HEAD + ': the joules of samples in which nothing else ran, and of all samples in which it ran at all';
-  const errorOf = part => part < 0.0005 ? '<0.1 %' : (100 * part).toFixed(1) + ' %';
+  // An error as large as its figure says nothing more than that the figure is tiny.
+  const errorOf = part => part < 0.0005 ? '<0.1 %' : part >= 1 ? '' : (100 * part).toFixed(1) + ' %';
   const ERROR = '±: the standard error of the joules of a sampled function, whose calls are not counted';
 
   const IDLE = 'idle: in no function', OTHER_JOBS = 'other jobs on the node';
@@ -363,7 +364,7 @@
       ['seconds', 'Time', duration(run.seconds), '', `${ranks}${page.job ? ` on ${count(page.job.nodes.length + page.job.other_nodes.count)} nodes` : ''}`, run.seconds],
       ['idle', totals.gpu_joules > 0 ? 'In no host function' : 'Idle', share(totals.idle_joules, totals.joules), '', `${OF_TOTAL}: ${figure(totals.idle_joules)} J in no function`, totals.idle_joules],
     ];
-    if (totals.gpu_joules > 0) tiles.push(['kernels', 'In GPU kernels', share(totals.kernel_joules, totals.joules), '', `${OF_TOTAL}; ${share(totals.kernel_joules, totals.gpu_joules)} of the GPUs' ${figure(totals.gpu_joules)} J`, totals.kernel_joules]);
+    if (totals.gpu_joules > 0) tiles.push(['kernels', 'In GPU kernels', share(totals.kernel_joules, totals.joules), '', `${OF_TOTAL}; ${share(totals.kernel_joules, totals.gpu_joules)} of the ${figure(totals.gpu_joules)} J of GPUs with kernels`, totals.kernel_joules]);
     if (ofMpi > 0) tiles.push(['mpi', 'In MPI', share(ofMpi, own ?? totals.joules), '', `${own == null ? OF_TOTAL : OF_DYNAMIC}: ${figure(ofMpi)} J`, ofMpi]);
     if (totals.lost_joules > 0) tiles.push(['lost', 'Lost', share(totals.lost_joules, totals.joules), '', `${OF_TOTAL}: ${figure(totals.lost_joules)} J`, totals.lost_joules]);
     tiles.push(['notes', 'Quality', notes ? `${notes} note${notes === 1 ? '' : 's'}` : bad.length ? 'see below' : 'good', '', [...labels.filter(isIncomplete), run.energy, ...labels.filter(words => !isIncomplete(words))].join('; '), notes]);
@@ -1166,7 +1167,9 @@
     const ofRanks = (key, title, more) => number(key, title, figure, { show: (row, largest) => row.ranks ? figure(row[key], largest) : '-', ...more });
     tableOf('paths-table', [number('joules', ownUnit(), figure), BAR, ofRanks('least', `least ${what[0]}`, { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', what[1], ranks => ranks ? count(ranks) : '-', { minor: true }), number('calls', 'calls', countOfCalls, { minor: true, help: PATH_CALLS, show: row => countOfPath(row.calls, name(row.path.at(-1))) }), ...(of.rows.some(row => row.waited_joules || row.caused_waiting_joules) ? waitColumns(() => false) : []), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: `Call paths on all ${what[1]}`, large: ownUnit() })
       .set(of.rows.map((row, at) => ({ ...row, words: ends.indexOf(ends[at]) === ends.lastIndexOf(ends[at]) ? ends[at] : endOf(paths[at], 240), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
-    text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${figure(of.others.joules)} ${ownUnit()} in all` : '');
+    const rest = of.others.count ? `and ${count(of.others.count)} more in summary.json: ${figure(of.others.joules)} ${ownUnit()} in all` : '';
+    const isSampled = of.rows.some(row => row.calls === 0 && counted.has(name(row.path.at(-1))));
+    text('paths-rest', [rest, isSampled ? PATH_CALLS : ''].filter(Boolean).join('. '));
   }
   const UNITS = { J: value => value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) + ' J' : figure(value) + ' J', s: value => value.toFixed(3) + ' s', B: value => (value / 1e6).toFixed(1) + ' MB', ratio: value => (100 * value).toFixed(1) + ' %', '': count };
   // A longer text has lines of its own.

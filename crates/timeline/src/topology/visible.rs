@@ -10,10 +10,12 @@
 //! An entry is a number or a UUID (`GPU-<hex>`, or `MIG-<hex>` for a part of a GPU). A list ends at the first entry that is
 //! neither, such as -1.
 
+use ampere_model::gpu_of_score_p_plugin;
+
 /// The vendor of the GPU that a counter or a stream belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
-    /// AMD: the name contains `rocm_smi`, `amd_smi` or `HIP`.
+    /// AMD: the name contains `rocm_smi`, `amd_smi` or `HIP`, or is that of Score-P's plugin for `rocm_smi`.
     Amd,
     /// NVIDIA: the name contains `nvml` or `CUDA`.
     Nvidia,
@@ -27,6 +29,7 @@ impl Vendor {
         let matches = |words: &[&str]| words.iter().any(|word| metric.contains(word));
         match () {
             () if matches(&["rocm_smi", "amdsmi", "amd_smi"]) => Vendor::Amd,
+            () if gpu_of_score_p_plugin(metric).is_some() => Vendor::Amd,
             () if matches(&["nvml"]) => Vendor::Nvidia,
             () => Vendor::Unknown,
         }

@@ -37,7 +37,7 @@ impl Waiting {
         found.causes.clear();
         found.passed.clear();
         found.passed.extend(self.ranks.of(location));
-        found.not_on_cpu = 0.0;
+        (found.ticks, found.not_on_cpu) = (0, 0.0);
         Walk { waiting: self, engine, found }.follow(wait.late, wait.start, wait.end);
         let causes = &mut found.causes;
         if causes.len() > MANY {
@@ -82,6 +82,7 @@ impl Walk<'_> {
         }
         if own > 0 {
             self.found.causes.push(((location, stay.node), own));
+            self.found.ticks += own;
             self.found.not_on_cpu += (own as f64 - on_cpu).max(0.0);
         }
     }

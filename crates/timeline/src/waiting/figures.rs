@@ -176,6 +176,8 @@ pub(super) struct Figures {
 pub(super) struct Found {
     /// The call paths that caused it, and the ticks that each caused. A call path may occur several times.
     pub causes: Vec<(Path, u64)>,
+    /// The sum of these ticks.
+    pub ticks: u64,
     /// The ranks on the way to these, which are not followed again.
     pub passed: Vec<u32>,
     /// The ticks of the causes in which the late rank was not on a CPU, as far as CPU times are known.

@@ -136,6 +136,7 @@ impl Frames {
         innermost.map_or(time, |open| open.enter)
     }
 
+    #[inline]
     fn get(&mut self, id: Id) -> Option<&mut Frame> {
         self.all.get_mut(id.slot as usize).filter(|frame| frame.generation == id.generation)
     }

@@ -336,7 +336,7 @@ impl Waiting {
 
     /// Charges what was found about a wait in a view.
     fn charge(&mut self, view: ViewIndex, location: LocationIndex, kind: Kind, found: &Found) {
-        let all: u64 = found.causes.iter().map(|(_, ticks)| ticks).sum();
+        let all = found.ticks as f64;
         let joules: f64 = found.own.iter().map(|(_, joules)| joules).sum();
         let group = self.ranks.group(location);
         if let Some(spans) = &mut self.figures.spans {
@@ -349,9 +349,9 @@ impl Waiting {
         for (stay, joules) in &found.own {
             view.waited.add((location, stay.node), kind, *joules);
         }
-        view.not_on_cpu += joules * (found.not_on_cpu / all as f64);
+        view.not_on_cpu += joules * (found.not_on_cpu / all);
         for (cause, ticks) in &found.causes {
-            let part = joules * (*ticks as f64 / all as f64);
+            let part = joules * (*ticks as f64 / all);
             view.caused.add(*cause, kind, part);
             if let (Some(waiting), Some(cause)) = (group, self.ranks.group(cause.0)) {
                 view.add_pair(waiting, cause, part);

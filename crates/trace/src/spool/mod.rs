@@ -24,7 +24,7 @@ const RECORD_BYTES: u64 = 16;
 /// Where a run keeps its records.
 #[derive(Clone)]
 pub struct SpoolDirectory {
-    /// The directory `spool-<node>` in the output directory, by which the collector has claimed the latter.
+    /// The directory `spool-<node>` in the output directory. A collector makes it to claim the output directory for its run.
     pub directory: PathBuf,
     /// Whether the run keeps records.
     pub wanted: bool,
@@ -155,6 +155,7 @@ impl Pieces {
         }
     }
 
+    /// Keeps the pieces that end at or before a position, and the piece that contains it, which it shortens.
     fn forget_from(&mut self, position: u64) {
         self.0.truncate(self.0.partition_point(|piece| piece.end <= position) + 1);
         let before = self.0.len().checked_sub(2).map_or(0, |at| self.0[at].end);
@@ -210,7 +211,7 @@ impl Spool {
         }
         let put =
             locked(&self.store).put(PieceKind::Records, &self.stream, position, Record::bytes_of(records));
-        let at = put.inspect_err(|_| self.settle())?;
+        let at = put.inspect_err(|_| self.cut_unwritten())?;
         let mut pieces = Pieces(std::mem::take(&mut self.pieces));
         pieces.add(position, records.len() as u64, at);
         self.pieces = pieces.0;
@@ -218,7 +219,7 @@ impl Spool {
     }
 
     /// Removes the records that are not on disk yet, after an error. Nothing more is written, because there would be a gap.
-    pub fn settle(&mut self) {
+    pub fn cut_unwritten(&mut self) {
         let written = locked(&self.store).written();
         self.pieces.truncate(self.pieces.partition_point(|piece| piece.at < written));
         self.cut = true;

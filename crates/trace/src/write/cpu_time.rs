@@ -5,7 +5,7 @@ use super::{CpuTimeOf, Task, TracedRun};
 use crate::index::CPU_TIME;
 use crate::spool::Spool;
 use ampere_model::Timestamp;
-use ampere_ring::cpu_time::{CpuSource, CpuTotal};
+use ampere_ring::cpu_time::{CpuOfRing, CpuTotal};
 use ampere_ring::decoder::{Decoder, Event};
 use otf2::{
     Definitions, LocationRef, MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode,
@@ -86,7 +86,7 @@ struct Source<'a> {
     position: u64,
     decoder: Decoder,
     events: VecDeque<(Timestamp, u32, u64)>,
-    last: CpuSource,
+    last: CpuOfRing,
 }
 
 /// The points of one location, in order.
@@ -94,7 +94,7 @@ pub(super) struct Points<'a> {
     sources: Vec<Source<'a>>,
     total: CpuTotal,
     /// The last record among the location's own.
-    own: CpuSource,
+    own: CpuOfRing,
     points: VecDeque<(Timestamp, u64)>,
     /// The time of the next point.
     pub next: Timestamp,
@@ -108,12 +108,12 @@ impl<'a> Points<'a> {
             position: 0,
             decoder: Decoder::default(),
             events: VecDeque::new(),
-            last: CpuSource::default(),
+            last: CpuOfRing::default(),
         };
         let mut points = Points {
             sources: of.spools.iter().map(source).collect(),
             total: CpuTotal::default(),
-            own: CpuSource::default(),
+            own: CpuOfRing::default(),
             points: VecDeque::new(),
             next: Timestamp::MAX,
             class: of.class,

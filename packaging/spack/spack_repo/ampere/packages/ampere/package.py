@@ -38,7 +38,7 @@ class Ampere(MakefilePackage):
 
     def setup_run_environment(self, env):
         # Score-P finds the plugin there.
-        env.prepend_path("LD_LIBRARY_PATH", self.prefix.lib)
+        env.prepend_path("LD_LIBRARY_PATH", os.path.join(self.prefix.lib, "ampere-plugin"))
 
     def test_doctor(self):
         """ampere finds its own parts"""
