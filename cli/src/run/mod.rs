@@ -375,7 +375,7 @@ fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow:
     let listener = Listener::start();
     let child = command::spawn(&command::unchanged(arguments), |_| {});
     let child = child.map_err(|error| CannotRun::refused(&arguments.command[0], &error))?;
-    Ok(command::end_as(command::wait_for(child, listener, witness, None, &|| {}, &|_| {})?))
+    Ok(command::end_as(command::wait_for(child, listener, witness, None, &|_| {}, &|_| {})?))
 }
 
 /// Before the job starts, refuses a mistake in the variables of counter sources. A collector that a job under Score-P starts
