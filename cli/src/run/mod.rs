@@ -387,7 +387,7 @@ fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow:
         drop(witness);
         return Err(command::become_command(command::unchanged(arguments)).into());
     };
-    Ok(command::end_as(command::wait_for(child, listener, witness, None, &|| {}, &|_| {})?))
+    Ok(command::end_as(command::wait_for(child, listener, witness, None, &|_| {}, &|_| {})?))
 }
 
 /// Before the job starts, refuses a mistake in the variables of counter sources. A collector that a job under Score-P starts

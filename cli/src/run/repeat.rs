@@ -68,7 +68,7 @@ fn run_once(arguments: &RunArguments, directory: &Path, asked: &AtomicBool) -> a
     let witness = Witness::start();
     let listener = Listener::start();
     let run = spawn(&command(arguments, directory)?, |_| ()).context("cannot start a run of the series")?;
-    wait_for(run, listener, witness, None, &|| asked.store(true, Ordering::Relaxed), &|_| {})
+    wait_for(run, listener, witness, None, &|_| asked.store(true, Ordering::Relaxed), &|_| {})
 }
 
 /// Returns the `ampere run` of one run: with all options of the series as they were typed, but with its own directory.

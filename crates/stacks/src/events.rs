@@ -568,7 +568,10 @@ fn map_rings(of_cpus: &[(u32, OwnedFd)]) -> io::Result<Vec<Ring>> {
 
 pub(crate) fn threads_of(process: u32) -> Result<Vec<u32>, StacksError> {
     let entries = std::fs::read_dir(format!("/proc/{process}/task"));
-    let entries = entries.map_err(|_| StacksError::NoProcess { process })?;
+    let entries = entries.map_err(|why| match why.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => StacksError::Files { process, needed: 1 },
+        _ => StacksError::NoProcess { process },
+    })?;
     let mut threads: Vec<u32> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     threads.sort_unstable();

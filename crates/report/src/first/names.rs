@@ -89,20 +89,22 @@ pub fn paths(all: &[&[&str]], room: usize) -> Vec<String> {
     let mut alike: HashMap<&str, Vec<&[&str]>> = HashMap::new();
     shown.iter().zip(all).for_each(|(form, regions)| alike.entry(form).or_default().push(regions));
     let with_difference = |(form, regions): (&String, &&[&str])| {
-        let end = form.rmatch_indices(" > ").nth(1).map_or(form.as_str(), |(at, _)| &form[at + 3..]);
-        let left = room.saturating_sub("… > ".chars().count() + end.chars().count());
-        // Each function comes before " > … > ".
-        let room_of = |count: usize| (left / count.max(1)).saturating_sub(7);
-        let mut names = differences(regions, &alike[form.as_str()]);
-        while names.len() > 1 && room_of(names.len()) < DIFFERENCE_ROOM_MIN {
-            names.remove(0);
-        }
-        let room = room_of(names.len());
-        if names.is_empty() || !form.starts_with('…') || room < DIFFERENCE_ROOM_MIN {
+        let names = differences(regions, &alike[form.as_str()]);
+        if names.is_empty() || !form.starts_with('…') {
             return form.clone();
         }
-        let names: String = names.iter().map(|name| shorten(name, room) + " > … > ").collect();
-        format!("… > {names}{end}")
+        // The caller of the last function is left out if there is no room for it next to a function that differs.
+        let ends = form.rmatch_indices(" > ").take(2).map(|(at, separator)| &form[at + separator.len()..]);
+        let fitting = ends.collect::<Vec<_>>().into_iter().rev().find_map(|end| {
+            let left = room.saturating_sub("… > ".chars().count() + end.chars().count());
+            // Each function comes before " > … > ".
+            let room_of = |count: usize| (left / count.max(1)).saturating_sub(7);
+            let first = (0..names.len()).find(|at| room_of(names.len() - at) >= DIFFERENCE_ROOM_MIN)?;
+            let room = room_of(names.len() - first);
+            let names: String = names[first..].iter().map(|name| shorten(name, room) + " > … > ").collect();
+            Some(format!("… > {names}{end}"))
+        });
+        fitting.unwrap_or_else(|| form.clone())
     };
     shown.iter().zip(all).map(with_difference).collect()
 }
@@ -255,7 +257,7 @@ mod tests {
         );
         assert_eq!(
             path(&["main", "app::Solver::exchange(int)", "MPI_Send"], 28),
-            "… > Solver::…nge > MPI_Send"
+            "… > Solver::…ange > MPI_Send"
         );
         assert_eq!(path(&["main", "solve(int)", "MPI_Send"], 18), "… > MPI_Send");
         assert_eq!(path(&["main", "fib", "fib", "fib"], 40), "main > fib x3");

@@ -129,7 +129,7 @@ fn sum(rows: &[&Row]) -> f64 {
 
 /// Returns the joules of which shares are parts, and all joules, static ones included, if those are other joules.
 fn wholes(facts: &Facts) -> (f64, f64) {
-    (facts.whole, if facts.is_dynamic { facts.all_of_hosts() } else { f64::INFINITY })
+    (facts.whole, if facts.is_dynamic { facts.all_of_host_devices() } else { f64::INFINITY })
 }
 
 fn digits(facts: &Facts) -> usize {
