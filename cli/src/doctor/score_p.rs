@@ -99,10 +99,12 @@ pub fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option
 
 /// Whether programs find this library without `ampere run`: through LD_LIBRARY_PATH or the loader's cache.
 fn is_found_by_others(library: &Path) -> bool {
-    let directory = library.parent().and_then(|directory| std::fs::canonicalize(directory).ok());
     let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let is_named = std::env::split_paths(&paths).any(|path| std::fs::canonicalize(path).ok() == directory);
-    is_named || is_in_cache(library)
+    // `lib` has a link to the plugin.
+    let is_here = |directory: PathBuf| {
+        library.file_name().is_some_and(|name| is_same(Some(&directory.join(name)), Some(library)))
+    };
+    std::env::split_paths(&paths).any(is_here) || is_in_cache(library)
 }
 
 /// Whether the library is in the loader's cache.
