@@ -68,7 +68,7 @@ fn a_series_ends_when_the_mean_is_known_or_the_command_fails() {
     for (options, words) in [
         (&["--until", "2%"][..], "--repeat"),
         (&["--repeat", "0"], "0 is not in 1..=1000"),
-        (&["--repeat", "2", "--until", "2"], "write a percentage, such as 5%"),
+        (&["--repeat", "2", "--until", "0.02"], "write the percent sign"),
     ] {
         let done = series(&Place::new(), options, "true");
         assert_eq!((done.code, done.stderr.contains(words)), (2, true), "{options:?}: {done:#?}");
