@@ -199,7 +199,7 @@ fn parts_of_an_unknown_whole_make_a_run_incomplete() {
         (&[("package0 energy", 100.0), ("package1 energy", 90.0), ("core7 energy", 5.0)][..], 190.0),
         (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0", 50.0)][..], 100.0),
         // The other metrics may or may not be parts of the first one.
-        (&[("VDD_IN energy", 100.0), ("VDD_CPU energy", 30.0), ("VDD_GPU energy", 40.0)][..], 170.0),
+        (&[("supply energy", 100.0), ("VDD_CPU energy", 30.0), ("VDD_GPU energy", 40.0)][..], 170.0),
         (&[("Energy", 100.0), ("Energy PP0", 60.0)][..], 160.0),
         // One counter under two names, or two that have the same joules by chance.
         (&[("energy", 100.0), ("energy_of_job", 100.0)][..], 200.0),
