@@ -97,7 +97,8 @@ fn keys_sort_filter_search_and_choose_views_and_quitting_gives_the_terminal_back
         terminal.until("an open one", |screen| screen.contains("- large") && has_row(screen, "small"));
         terminal.types("2");
         terminal.until("ranks", |screen| screen.contains("NOW IN"));
-        terminal.press(&["Tab", "Tab"]);
+        // Without a GPU, there is no view of kernels.
+        terminal.press(&["Tab"]);
         terminal.until("devices", |screen| has_row(screen, "node") && screen.contains("QUALITY"));
         terminal.types("5");
         let own = rustix::system::uname().nodename().to_string_lossy().into_owned();

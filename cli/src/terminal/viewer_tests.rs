@@ -444,7 +444,7 @@ fn busy_cores_are_of_those_that_the_run_can_use_and_other_programs_are_named_whe
     };
     let rest = "behind by 0.0 s  idle 600 J  3 dropped";
     assert_eq!(line(100, &mut viewer), format!(" 0.4 of 2 cores busy, others 1.5  {rest}"));
-    assert_eq!(line(80, &mut viewer), format!(" 0.4 of 2 cores busy  {rest}"));
+    assert_eq!(line(70, &mut viewer), format!(" 0.4 of 2 cores busy  {rest}"));
     assert_eq!(line(60, &mut viewer), format!(" {rest}"));
 }
 

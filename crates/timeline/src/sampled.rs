@@ -734,7 +734,6 @@ mod tests {
             let inside = format!("both +0 s+0,s+1,s+2 +{region} s-,s+3");
             assert_eq!(last(&format!("{inside} -")), [vec![0, 1, 2], vec![]], "{region}");
             assert_eq!(last(&format!("{inside} - s-,s+4")), [vec![0, 1, 4], vec![]], "{region}");
-            assert_eq!(last(&format!("{inside} - s-,s+4 +9 -")), [vec![0, 1, 2], vec![]], "{region}");
         }
     }
 
