@@ -347,11 +347,14 @@ fn the_live_table_leaves_the_terminal_to_a_command_that_reads_keys() {
     place.script(
         "reads",
         "#!/bin/sh\nwait_for() { until [ -e $1 ]; do sleep 0.01; done; }\n\
-         ./works >works.out & printf 'a part '; wait_for keys; stty -icanon; wait_for go; stty icanon; echo of a line; wait\n",
+         ./works >works.out & wait_for begin; printf 'a part '; wait_for keys; stty -icanon; wait_for go; stty icanon; echo of a line; wait\n",
     );
     let terminal = Terminal::open(&place, (100, 40));
     terminal.runs("$AMPERE run -o out -- ./reads");
+    // The line about the live page must not come after a part of one of the command's.
     terminal.until("the table", |screen| screen.contains(" now in  "));
+    place.write("begin", "");
+    terminal.until("a part of a line", |screen| screen.contains("a part "));
     let region = || terminal.tmux(&["display-message", "-p", "#{scroll_region_lower}"]);
     assert_ne!(region().trim(), "39");
     place.write("keys", "");
