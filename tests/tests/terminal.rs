@@ -354,7 +354,7 @@ fn the_live_table_leaves_the_terminal_to_a_command_that_reads_keys() {
     // The line about the live page must not come after a part of one of the command's.
     terminal.until("the table", |screen| screen.contains(" now in  "));
     place.write("begin", "");
-    terminal.until("a part of a line", |screen| screen.contains("a part "));
+    terminal.until("a part of a line", |screen| screen.contains("a part"));
     let region = || terminal.tmux(&["display-message", "-p", "#{scroll_region_lower}"]);
     assert_ne!(region().trim(), "39");
     place.write("keys", "");
