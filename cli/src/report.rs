@@ -104,11 +104,12 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     }
     let named = given(&arguments.directory).map_or_else(last_run, |directory| Ok(directory.to_owned()))?;
     let named = output_of(&named);
-    if let [first, .., last] = &*repeats(&named) {
+    let runs = repeats(&named);
+    if let [first, .., last] = &*runs {
         bail!(
             "{0} is a series of {1} runs: {2} ... {3}; ampere compare {0} OTHER compares its mean with that of other runs",
             named.display(),
-            repeats(&named).len(),
+            runs.len(),
             first.display(),
             last.display()
         );

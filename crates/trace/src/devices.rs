@@ -195,10 +195,7 @@ impl<'a> TraceDevices<'a> {
     /// Returns the accelerator that another tool's counter is about, according to its scope, or to its recorder if its name has no
     /// number: one stream may record the counters of all GPUs.
     fn accelerator(&self, found: &Found, series: Series) -> Option<Accelerator> {
-        let may_be_gpu = match found.counted.level {
-            Some(level) => matches!(level, Level::Gpu | Level::GpuBoard),
-            None => true,
-        };
+        let may_be_gpu = matches!(found.counted.level, None | Some(Level::Gpu | Level::GpuBoard));
         let has_number = || metric_number(&found.device.metric).or(found.counted.number).is_some();
         let is_stated = series.instance.is_some() || !has_number();
         let accelerator = evidence::accelerator_of(self.definitions, &series);

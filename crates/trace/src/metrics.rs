@@ -13,7 +13,7 @@ use crate::series::{Key, Series, quantity_of, scaled};
 use ampere_model::counted::{
     Counted, GRACE_SOCKET, Level, is_not_consumption, without_kind_of_reading, without_numbers,
 };
-use ampere_model::{Quality, Quantity, cray_device, device_name, quantity_of_name, quantity_of_unit};
+use ampere_model::{Quality, Quantity, device_name, quantity_of_name, quantity_of_unit};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded, counter_name};
 use ampere_timeline::counter_traits::CounterTraits;
@@ -328,8 +328,7 @@ impl PartNames {
         let is_number = counted.level == Some(Level::Gpu)
             && (self.of_gpu_0.contains(&family) || self.from_one.contains(&family))
             && !metric.contains("-pci-")
-            && !metric.to_lowercase().contains("cray")
-            && cray_device(metric).is_none();
+            && !metric.to_lowercase().contains("cray");
         counted.number.filter(|_| is_number)
     }
 

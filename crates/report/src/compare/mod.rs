@@ -328,7 +328,7 @@ impl About {
     /// Returns the words of the run's command without numbers and without the directories of files. They stay the same if only
     /// sizes change.
     fn words(&self) -> Vec<&str> {
-        let words = self.run.command.iter().map(|word| word.rsplit('/').next().unwrap_or(word));
+        let words = self.run.command.iter().map(|word| crate::first::file_name(word));
         words.filter(|word| !word.is_empty() && word.parse::<f64>().is_err()).collect()
     }
 }

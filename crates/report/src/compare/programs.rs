@@ -28,7 +28,7 @@ pub(super) fn of<'a>(summaries: impl Iterator<Item = &'a Summary>) -> Vec<Progra
 /// Returns the names of the outermost frames that are also the names of files in the command, and the Python scripts there.
 fn programs(summary: &Summary) -> BTreeSet<&str> {
     let words = summary.run.command.iter().flat_map(|word| word.split_whitespace());
-    let files: BTreeSet<&str> = words.map(|word| word.rsplit('/').next().unwrap_or(word)).collect();
+    let files: BTreeSet<&str> = words.map(crate::first::file_name).collect();
     let roots = summary.paths.parent.iter().zip(&summary.paths.name).filter(|(parent, _)| parent.is_none());
     let roots: BTreeSet<&str> = roots.map(|(_, name)| summary.name(*name)).collect();
     files.into_iter().filter(|file| roots.contains(file) || file.ends_with(".py")).collect()

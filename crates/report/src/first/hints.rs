@@ -81,14 +81,18 @@ struct SamplingCost {
     switches_per_second: f64,
 }
 
+/// Whether no processor of a node was free.
+fn is_full(cpu: NodeCpu) -> bool {
+    cpu.node_busy_seconds >= FULL_PART * cpu.seconds * cpu.node_cpus as f64
+}
+
 impl SamplingCost {
     /// Returns the cost if it is large. The collector takes CPU time from the program only if no processor is free.
     fn of(summary: &Summary) -> Option<SamplingCost> {
         let stacks = summary.overhead.stacks.as_ref().filter(|stacks| stacks.program_seconds > 0.0)?;
-        let is_full = |cpu: &NodeCpu| cpu.node_busy_seconds >= FULL_PART * cpu.seconds * cpu.node_cpus as f64;
         let seconds = summary.run.seconds;
         let is_noticed = stacks.program_seconds >= JUDGED_CPU_PART_MIN * seconds;
-        let is_full = summary.run.node_cpu.as_ref().is_some_and(is_full);
+        let is_full = summary.run.node_cpu.is_some_and(is_full);
         let collector = if is_full && is_noticed { summary.overhead.collector_cpu_seconds } else { 0.0 };
         let cost = SamplingCost {
             stacks: stacks.cost_seconds / stacks.program_seconds,
@@ -348,25 +352,18 @@ fn waiting(facts: &Facts) -> Option<String> {
 fn sleeping(facts: &Facts) -> Option<String> {
     let run = &facts.summary.run;
     let cpu = run.node_cpu.filter(|_| run.nodes.len() == 1)?;
-    // On a full node the program may have waited for a CPU.
-    let is_full = cpu.node_busy_seconds >= FULL_PART * cpu.seconds * cpu.node_cpus as f64;
     let idle = cpu.seconds - cpu.own_busy_seconds;
     let is_only_sampled = !facts.functions.is_empty() && facts.functions.iter().all(|row| row.calls == 0);
-    let program = first_word(&run.command)?;
-    (is_only_sampled && !is_full && facts.kernels.is_empty() && idle >= SLEEPING_PART_MIN * cpu.seconds).then(|| {
+    let program = short(super::file_name(run.command.first()?), NAME_ROOM);
+    let is_long = idle >= SLEEPING_PART_MIN * cpu.seconds;
+    // On a full node the program may have waited for a CPU.
+    (is_only_sampled && !is_full(cpu) && facts.kernels.is_empty() && is_long).then(|| {
         let [idle, all] = [idle, cpu.seconds].map(|seconds| significant(seconds, 2));
         format!(
             "{program} used no CPU for at least {idle} of {all} s: samples see only CPU time; mark regions to see where it waits \
              (book: Mark your code)"
         )
     })
-}
-
-/// Returns the name of the program of a command.
-fn first_word(command: &[String]) -> Option<String> {
-    let program = command.first()?;
-    let name = program.rsplit_once('/').map_or(program.as_str(), |(_, name)| name);
-    Some(short(name, NAME_ROOM))
 }
 
 /// Returns the hint that other processes kept the node's processors busy, and that their energy is in the counters.

@@ -150,6 +150,11 @@ pub(crate) fn command_line(words: &[String]) -> String {
     words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Returns a path without its directories.
+pub(crate) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 /// Returns a command in at most `room` characters: without the directory of its first word, and if `is_launched` without the
 /// options of the launcher, which come before the launched program.
 pub fn shortened_command(words: &[String], room: usize, is_launched: bool) -> String {
@@ -158,7 +163,7 @@ pub fn shortened_command(words: &[String], room: usize, is_launched: bool) -> St
     let Some(rest) = command.strip_prefix(program).filter(|_| command.chars().count() > room) else {
         return short(&command, room);
     };
-    let program = program.rsplit_once('/').map_or(program, |(_, name)| name);
+    let program = file_name(program);
     let command = format!("{program}{rest}");
     let (first, length) = (program.chars().count(), command.chars().count());
     if length <= room || first + 8 > room || !is_launched {
