@@ -15,7 +15,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let directory = child::directory(BYTES)?;
     let shape = Shape { ranks: RANKS, regions: Walk::REGIONS, devices: 1, nodes: 1 };
     let written = shape.write(directory.path(), |rank| Walk::new(rank, EVENTS / RANKS))?;
-    let calls = (written.calls / 2) as f64;
+    let calls = (written.rank_events / 2) as f64;
     let mut megabytes = 0f64;
     let table = directory.path().join("calls.parquet");
     let [with, without] = medians(ROUNDS, |which| {

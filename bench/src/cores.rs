@@ -24,7 +24,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         std::fs::create_dir(&place)?;
         let shape = Shape { ranks: RANKS, regions: Walk::REGIONS, devices: 2, nodes };
         let written = shape.write(&place, |rank| Walk::new(rank, EVENTS / RANKS))?;
-        let per_event = 1e9 / (written.calls + written.samples) as f64;
+        let per_event = 1e9 / (written.rank_events + written.samples) as f64;
         let [two, one] = medians(ROUNDS, |which| {
             let mut command = child::attribute(&written.anchor);
             let ran = child::run(command.args(["--threads", if which == 0 { "2" } else { "1" }]))?;

@@ -48,6 +48,7 @@ const CHUNK: usize = 1 << 10;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const SETTLING: Duration = Duration::from_secs(2);
 
+/// A collector under load, and the rings and processes that this program feeds it.
 pub struct Feed {
     _shm: tempfile::TempDir,
     output: tempfile::TempDir,
@@ -58,6 +59,7 @@ pub struct Feed {
     logs: Vec<LogWriter>,
     locations: Vec<FedLocation>,
     pattern: Rc<[Record]>,
+    /// The time of the last record that was written, in ticks.
     last: u64,
     longest_wait: Duration,
 }

@@ -29,7 +29,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let peak_paths = peak(&write_many_paths(&directory.path().join("paths"))?)?;
     std::fs::remove_dir_all(directory.path().join("paths"))?;
     let mut cpu = [const { Vec::new() }; 3];
-    let per_event = 1e9 / (long.calls + long.samples) as f64;
+    let per_event = 1e9 / (long.rank_events + long.samples) as f64;
     let [ours, merged, local] = medians(ROUNDS, |which| {
         let ran = match which {
             0 => child::run(&mut child::attribute(&long.anchor))?,
@@ -109,14 +109,14 @@ fn write_shape<I: Iterator<Item = Event>>(
 fn assert_all_read(trace: &Written) -> anyhow::Result<()> {
     let ran = child::run(child::attribute(&trace.anchor).arg("--json"))?;
     let summary: serde_json::Value = serde_json::from_slice(&ran.output)?;
-    assert_eq!(summary["quality"]["events"].as_u64(), Some(trace.calls));
+    assert_eq!(summary["quality"]["events"].as_u64(), Some(trace.rank_events));
     Ok(())
 }
 
 fn read_bare(trace: &Written, order: &str) -> anyhow::Result<child::Ran> {
     let mut command = Command::new(std::env::current_exe()?);
     let ran = child::run(command.args([bare::COMMAND, order]).arg(&trace.anchor))?;
-    let events = trace.calls + trace.samples;
+    let events = trace.rank_events + trace.samples;
     assert_eq!(String::from_utf8_lossy(&ran.output).trim(), events.to_string());
     Ok(ran)
 }

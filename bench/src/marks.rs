@@ -30,6 +30,6 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     Ok(vec![
         figure("marks: the start or end of a region of Kokkos", with, 60.0),
         figure("marks: the same without ampere", without, 2.0),
-        Figure::new("marks: regions lost of a million a second", lost, "", "at most", 0.0),
+        Figure::new("marks: regions lost at a million per second", lost, "", "at most", 0.0),
     ])
 }

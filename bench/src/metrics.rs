@@ -124,7 +124,7 @@ pub fn viewers() -> anyhow::Result<Vec<Figure>> {
         for round in 0..2 * WATCH_ROUNDS {
             let is_watched = round % 2 == 1;
             let viewers = Viewers::default();
-            let watched = std::thread::scope(|scope| -> anyhow::Result<f64> {
+            let share = std::thread::scope(|scope| -> anyhow::Result<f64> {
                 if is_watched {
                     viewers.start(scope, &address);
                 }
@@ -139,7 +139,7 @@ pub fn viewers() -> anyhow::Result<Vec<Figure>> {
                 viewers.check(is_watched)?;
                 share
             });
-            shares[usize::from(is_watched)].push(watched?);
+            shares[usize::from(is_watched)].push(share?);
         }
         let [alone, watched] = shares.map(median);
         eprintln!("{what}: {watched:.2} % of a core, {alone:.2} % without them");
@@ -170,7 +170,7 @@ impl Viewers {
         while !self.has_ended.load(Ordering::Relaxed) {
             let Some(mut stream) = ask(address, "/events") else { return };
             let _ = stream.set_read_timeout(Some(POLL_PERIOD));
-            let mut is_line = false;
+            let mut has_ended_line = false;
             while !self.has_ended.load(Ordering::Relaxed) {
                 match stream.read(&mut bytes) {
                     Ok(0) => break,
@@ -178,8 +178,8 @@ impl Viewers {
                         for byte in &bytes[..length] {
                             // An event ends with an empty line.
                             let is_end = *byte == b'\n';
-                            self.answers[0].fetch_add(u32::from(is_end && is_line), Ordering::Relaxed);
-                            is_line = is_end;
+                            self.answers[0].fetch_add(u32::from(is_end && has_ended_line), Ordering::Relaxed);
+                            has_ended_line = is_end;
                         }
                     }
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}

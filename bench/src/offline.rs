@@ -14,7 +14,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let shape = Shape { ranks: RANKS, regions: REGIONS, devices: 1, nodes: 1 };
     let written = shape.write(directory.path(), calls)?;
-    let (trace, events) = (written.anchor, written.calls);
+    let (trace, events) = (written.anchor, written.rank_events);
     let [ours, nothing] = medians(5, |which| {
         let begun = cpu_nanoseconds();
         if which == 0 {

@@ -27,7 +27,7 @@ pub struct Shape {
 pub struct Written {
     pub anchor: PathBuf,
     /// Number of events of the ranks: enters and leaves, and communication if there is any.
-    pub calls: u64,
+    pub rank_events: u64,
     pub samples: u64,
 }
 
@@ -47,7 +47,7 @@ impl Shape {
         let archive = ArchiveWriter::create(directory)?;
         let mut definitions = Definitions::default();
         let mut last = 0;
-        let mut calls = 0;
+        let mut rank_events = 0;
         let mut samples = 0;
         let nodes: Vec<_> = (0..self.nodes).map(|node| add_node(&mut definitions, node)).collect();
         let node_of = |number: u64| nodes[(number % self.nodes) as usize];
@@ -71,7 +71,7 @@ impl Shape {
                 }
             }
             let events = writer.close()?;
-            calls += events;
+            rank_events += events;
             add_location(&mut definitions, rank, LocationType::CpuThread, events, node_of(rank));
         }
         (0..self.regions).for_each(|number| add_region(&mut definitions, number, paradigm));
@@ -96,7 +96,7 @@ impl Shape {
             realtime_timestamp: None,
         };
         archive.finish(&definitions)?;
-        Ok(Written { anchor: directory.join("traces.otf2"), calls, samples })
+        Ok(Written { anchor: directory.join("traces.otf2"), rank_events, samples })
     }
 }
 

@@ -38,10 +38,10 @@ pub struct CompareArguments {
     /// Divide each run's sums, to compare runs of different sizes
     #[arg(long, value_enum, default_value_t = Per::Run)]
     per: Per,
-    /// Functions and call paths have the joules of the functions that they call, too
+    /// Include the joules of called functions in those of their callers
     #[arg(long)]
     inclusive: bool,
-    /// End with status 3 if the second group's figure is this much above the first one's, beyond the noise
+    /// Exit with status 3 if the second group's figure is this much above the first one's, beyond the noise
     #[arg(long, value_name = "PERCENT%", value_parser = percent)]
     fail_above: Option<Percent>,
     /// The figure that --fail-above checks; may be given several times: joules, dynamic, seconds, or the name of a unit of work,
@@ -61,7 +61,7 @@ pub struct CompareArguments {
     output: Option<PathBuf>,
 }
 
-/// Replaces each `--` of `ampere compare A -- B --option` by a marker, because clap would end the options there.
+/// Replaces each `--` of `ampere compare A -- B --option` with a marker, because clap would end the options there.
 pub fn with_marked_groups(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     if words.get(1).is_some_and(|command| command == "compare") {

@@ -86,7 +86,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    ampere_inherited::wait_for_children();
+    ampere_inherited::restore_sigchld();
     let matches = usage::command().try_get_matches_from(compare::with_marked_groups(std::env::args_os()));
     let arguments = matches.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));
     let arguments = arguments.unwrap_or_else(|why| usage::exit(why));

@@ -7,8 +7,8 @@ use std::{env, fs};
 const SOURCES: [&str; 8] =
     ["start.c", "host.c", "calls.c", "programs.c", "patch.c", "limits.c", "objects.c", "rocm.c"];
 const FILE: &str = "libampere_preload.so";
-/// Values of the loader's `$PLATFORM` in 64-bit programs, by processor. The last one is for scripts in which the shell expands
-/// `$PLATFORM`, to an empty string.
+/// Values of the loader's `$PLATFORM` in 64-bit programs, by processor. The dot serves scripts whose shell has already
+/// replaced `$PLATFORM` with an empty string.
 const X86_64: [&str; 4] = ["x86_64", "haswell", "xeon_phi", "."];
 const AARCH64: [&str; 2] = ["aarch64", "."];
 /// Values of the loader's `$PLATFORM` in 32-bit programs on x86. AArch64's server processors run no 32-bit programs.
@@ -62,6 +62,7 @@ fn main() {
     if architecture != "x86_64" {
         return;
     }
+    // An empty library, so that the loader of a 32-bit program finds one of its own class.
     let twin = out.join("twin.so");
     compile(
         &["-m32", "-shared", "-nostdlib", "-Wl,--hash-style=both", "-Wl,-s"],

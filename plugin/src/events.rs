@@ -34,7 +34,7 @@ pub fn plugin_id() -> usize {
     PLUGIN_ID.load(Ordering::Relaxed)
 }
 
-/// Stores the function of Score-P's that the event path calls.
+/// Stores the Score-P function that the event path calls.
 pub fn set_callbacks(callbacks: &Callbacks) {
     if let Some(get_data) = callbacks.location_get_data {
         GET_DATA.store(get_data as *mut (), Ordering::Relaxed);
@@ -99,7 +99,7 @@ fn ask_for_data<'a>(location: *const Location) -> Option<&'a LocationData> {
     }
 }
 
-/// The embedded host reports calls that it could not pass on as events.
+/// Called by the embedded host to report calls that it could not pass on as events.
 ///
 /// # Safety
 /// `location` is NULL or one of the host's, and no other thread is its ONE WRITER.
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u
     }
 }
 
-/// The embedded host reports that this thread has abandoned an unfinished event of the location.
+/// Called by the embedded host to report that this thread has abandoned an unfinished event of the location.
 ///
 /// # Safety
 /// `location` belongs to the host, this thread is its ONE WRITER, and the call is on the thread's own stack.

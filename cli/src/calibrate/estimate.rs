@@ -5,7 +5,7 @@
 //! integral of the power up to its time. So the mean power between two movements of the counter is `idle + (busy - idle) x (the
 //! fraction of that time, a delay earlier, in which the load was busy)`. For each delay that is tried, this is a line. The
 //! estimated delay is the one whose line has the least error (least squares, weighted by the lengths of the intervals). It is
-//! searched on a grid first, then between the points of the grid by golden section.
+//! searched for on a grid first, then between the points of the grid by golden section.
 
 use super::wave::{Wave, quantile};
 
@@ -61,7 +61,7 @@ pub enum Verdict {
     NoResponse,
     /// The counter changes so rarely that the two phases cannot be distinguished.
     Aliased,
-    /// The counter did not change, or could not be read, during the wave.
+    /// The counter did not change, changed too rarely, or could not be read during the wave.
     Still,
 }
 
@@ -69,9 +69,9 @@ pub enum Verdict {
 pub struct Spread {
     pub median: f64,
     /// The 10th percentile.
-    pub tenth: f64,
+    pub p10: f64,
     /// The 90th percentile.
-    pub ninth_tenth: f64,
+    pub p90: f64,
 }
 
 /// A counter's response to the load. Powers are in watts, times in seconds.
@@ -115,8 +115,8 @@ pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Esti
     let mut lengths: Vec<f64> = all.iter().map(|interval| interval.length()).collect();
     let update = Spread {
         median: quantile(&mut lengths, 0.5),
-        tenth: quantile(&mut lengths, 0.1),
-        ninth_tenth: quantile(&mut lengths, 0.9),
+        p10: quantile(&mut lengths, 0.1),
+        p90: quantile(&mut lengths, 0.9),
     };
     let moved = all.len();
     // A longer time without a movement is a gap: the counter was not read, or stood still.

@@ -144,7 +144,7 @@ fn delay_levels_and_update_period_are_found() {
     assert!((0.0005..0.002).contains(&found.delay_error), "{found:?}");
     let update = MadeUp { jitter: 0.002, ..MadeUp::default() }.estimate().update.unwrap();
     close("update", update.median, 0.015, 0.001);
-    assert!(update.tenth < 0.0145 && update.ninth_tenth > 0.0155, "{update:?}");
+    assert!(update.p10 < 0.0145 && update.p90 > 0.0155, "{update:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The error if the user has interrupted the load.
+/// Returned if the user interrupts the load.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted: nothing was calibrated")]
 pub struct Interrupted;
@@ -154,7 +154,7 @@ pub fn run(
         bail!("{shown} ended {how}: nothing was calibrated");
     }
     if !reader.is_finished() {
-        bail!("{shown} has ended, and a process that it started still holds its output");
+        bail!("{shown} has ended, and a process that it started still holds its output open");
     }
     let edges = reader.join().unwrap_or_else(|_| Err(anyhow::anyhow!("its output could not be read")));
     let edges = edges.map_err(|why| anyhow::anyhow!("{shown}: {why}"))?;
@@ -185,7 +185,7 @@ fn wait(
         }
         if begun.elapsed() > LOAD_MAX {
             end(child);
-            bail!("{shown} is still running after {} s: 20 s are enough", LOAD_MAX.as_secs());
+            bail!("{shown} is still running after {} s: 20 s is enough", LOAD_MAX.as_secs());
         }
         progress();
         std::thread::sleep(POLL_PERIOD);

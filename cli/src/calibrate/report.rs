@@ -97,7 +97,7 @@ impl Report<'_> {
                     let line = plot(&estimate.phase_watts, bottom, high);
                     writeln!(out, "  {name:width$}  {line}  {low:.1} to {high:.1} W")?;
                 }
-                None => writeln!(out, "  {name:width$}  nothing was seen")?,
+                None => writeln!(out, "  {name:width$}  no readings")?,
             }
         }
         Ok(())
@@ -124,7 +124,7 @@ impl Report<'_> {
             Verdict::Still if counter.readings == 0 && counter.failed > 0 => {
                 lines.push(format!("cannot be read: {}", counter.error.as_deref().unwrap_or("no reason was given")))
             }
-            Verdict::Still => lines.push("did not move while the load was on".to_owned()),
+            Verdict::Still => lines.push("did not move, or too rarely, while the load was on".to_owned()),
         }
         if let Some(response) = &estimate.response {
             if response.delay < -2.0 * response.delay_error {
@@ -147,8 +147,8 @@ impl Report<'_> {
         count(estimate.resets as u64, "reset was left out", "resets were left out");
         count(
             estimate.gaps as u64,
-            "long time without movement was left out",
-            "long times without movement were left out",
+            "long gap without movement was left out",
+            "long gaps without movement were left out",
         );
         if counter.readings > 0 {
             let why = counter.error.as_deref().unwrap_or_default();
@@ -202,8 +202,8 @@ impl Report<'_> {
             "gaps": estimate.gaps,
             "update_seconds": estimate.update.map(|update| json!({
                 "median": update.median,
-                "tenth": update.tenth,
-                "ninth_tenth": update.ninth_tenth,
+                "tenth": update.p10,
+                "ninth_tenth": update.p90,
             })),
             "mean_watts": estimate.mean_watts,
             "delay_estimate_seconds": of(|response| response.delay),
@@ -248,10 +248,10 @@ fn row(found: &Found) -> [String; 10] {
     let update = estimate.update.map_or_else(none, |update| time(update.median));
     let spread = estimate
         .update
-        .map_or_else(none, |update| format!("{} to {}", time(update.tenth), time(update.ninth_tenth)));
-    // A counter that is itself an estimate is marked, because its figures are no measurement.
+        .map_or_else(none, |update| format!("{} to {}", time(update.p10), time(update.p90)));
+    // A counter that is itself an estimate is marked, because its figures are not measured.
     let source = match counter.device.quality {
-        ampere_counters::Quality::Estimated => format!("{} (no measurement)", counter.device.source),
+        ampere_counters::Quality::Estimated => format!("{} (not measured)", counter.device.source),
         _ => counter.device.source.to_owned(),
     };
     let of = |figure: fn(&Response) -> Option<f64>| watts(estimate.response.as_ref().and_then(figure));

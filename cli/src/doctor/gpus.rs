@@ -52,11 +52,11 @@ fn check_runtime(
     installation: Option<&Installation>,
     group: &mut Group,
 ) {
-    let (name, own, interface) = libraries(runtime);
+    let (name, runtime_libraries, tracing_libraries) = libraries(runtime);
     let find = |all: &[Library]| {
         all.iter().find_map(|(file, function)| Some((*file, load(own_program, file, function).ok()?)))
     };
-    let Some((file, path)) = find(own) else { return };
+    let Some((file, path)) = find(runtime_libraries) else { return };
     let advice = |text: &str| Some(text.to_owned());
     let Some(ours) = installation.and_then(|installation| installation.gpu_library(runtime)) else {
         let found = format!("{file}; kernels are not seen: {} is not installed", runtime.library());
@@ -69,7 +69,7 @@ fn check_runtime(
             advice("use ocl-icd 2.3 or later, or Khronos' loader"),
         ),
         Runtime::OpenCl => group.ok(name, format!("{file} opens layers: kernels are seen")),
-        _ => match find(interface) {
+        _ => match find(tracing_libraries) {
             Some((interface, _)) => group.ok(name, format!("{file}, {interface}: kernels are seen")),
             None => group.note(
                 name,
@@ -85,7 +85,7 @@ fn check_runtime(
     if let Some(other) = other.filter(|other| runtime == Runtime::Cuda && Path::new(other) != ours) {
         group.note(
             ENV_CUDA_INJECTION,
-            format!("{other} is loaded by CUDA instead: kernels are not seen"),
+            format!("CUDA loads {other} instead of ampere's library: kernels are not seen"),
             advice("unset it to see them"),
         );
     }

@@ -100,7 +100,7 @@ fn a_power_counts_until_the_end_of_a_run_if_its_command_is_slow() {
 }
 
 #[test]
-fn what_is_no_figure_is_an_error_and_never_0() {
+fn what_is_not_a_figure_is_an_error_and_never_0() {
     for (text, rest, expected) in [
         ("echo none", "unit = 'W'", PollError::NoMatch),
         ("echo -- -3", "unit = 'W'", PollError::NoNumber),

@@ -147,7 +147,7 @@ fn attach(host: Host) -> Result<(), Refused> {
     // SAFETY: the function takes a number.
     unsafe { (cupti.flush_period)(FLUSH_PERIOD) };
     calls::enable(cupti, subscriber);
-    host.set_leave_cupti(leave_to_program);
+    host.set_release_cupti(leave_to_program);
     Ok(())
 }
 

@@ -19,7 +19,7 @@ struct Buffers {
     empty: Vec<*mut u8>,
     /// The number of buffers that CUPTI has.
     lent: usize,
-    /// The largest number of records in a buffer.
+    /// The number of records that the next buffer may hold; at most [`RECORDS_MAX`].
     records: usize,
     /// The start of the present period, in ticks, and the requests since then.
     since: u64,
@@ -42,8 +42,8 @@ const BUFFERS_MAX: u32 = 16;
 
 /// The times, in nanoseconds, after which the record of a kernel, and that of a copy or a graph, is no longer expected. Launches
 /// that are captured into a graph and copies of zero bytes have no record.
-const KERNEL_MAX: u64 = 60_000_000_000;
-const COPY_MAX: u64 = 5_000_000_000;
+const KERNEL_RECORD_WAIT: u64 = 60_000_000_000;
+const COPY_RECORD_WAIT: u64 = 5_000_000_000;
 
 /// A shorter overlap of work on a stream, in nanoseconds, is an error of the times.
 const OVERLAP_MAX: u64 = 1000;
@@ -154,7 +154,7 @@ pub fn report_known() -> bool {
     let now = host.now();
     known.remember(now, calls::next_number());
     let before = |age| known.launch_before(now.saturating_sub(clock::ticks_in(age)));
-    let (kernels, others) = (before(KERNEL_MAX), before(COPY_MAX));
+    let (kernels, others) = (before(KERNEL_RECORD_WAIT), before(COPY_RECORD_WAIT));
     let are_recorded = |launch| calls::PENDING.are_recorded(launch, kernels, others);
     if let Some(time) = known.until(are_recorded, host.ticks_per_nanosecond()) {
         streams.values().for_each(|known| known.stream.quiet_until(host, time));

@@ -165,10 +165,10 @@ impl Host {
         unsafe { (self.0.report_quality)(quality) }
     }
 
-    /// Sets the function that releases CUPTI; see [`Interface::set_leave_cupti`].
-    pub fn set_leave_cupti(&self, leave: extern "C" fn()) {
+    /// Sets the function that releases CUPTI; see [`Interface::set_release_cupti`].
+    pub fn set_release_cupti(&self, release: extern "C" fn()) {
         // SAFETY: the host's function, with a function that lives as long as the process: adapters are never closed.
-        unsafe { (self.0.set_leave_cupti)(leave) }
+        unsafe { (self.0.set_release_cupti)(release) }
     }
 
     /// Writes `ampere: TEXT` on standard error, from the first process of the node.
@@ -263,7 +263,7 @@ pub mod stand_in {
     }
     unsafe extern "C" fn quiet_until(_: LocationHandle, _: u64) {}
     unsafe extern "C" fn report_quality(_: *const Quality) {}
-    unsafe extern "C" fn set_leave_cupti(_: extern "C" fn()) {}
+    unsafe extern "C" fn set_release_cupti(_: extern "C" fn()) {}
     unsafe extern "C" fn message(_: *const u8, _: usize) {}
 
     static INTERFACE: Interface = Interface {
@@ -277,7 +277,7 @@ pub mod stand_in {
         record,
         quiet_until,
         report_quality,
-        set_leave_cupti,
+        set_release_cupti,
         message,
     };
 

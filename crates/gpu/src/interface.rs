@@ -46,7 +46,7 @@ pub struct Interface {
     pub report_quality: unsafe extern "C" fn(*const Quality),
     /// Sets a function that releases CUPTI, which serves one tool at a time. The host calls it when the program subscribes to
     /// CUPTI.
-    pub set_leave_cupti: unsafe extern "C" fn(leave: extern "C" fn()),
+    pub set_release_cupti: unsafe extern "C" fn(release: extern "C" fn()),
     /// Writes one line for the user, if this process is the first of its node.
     pub message: unsafe extern "C" fn(text: *const u8, bytes: usize),
 }

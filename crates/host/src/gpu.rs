@@ -68,13 +68,13 @@ pub extern "C" fn ampere_host_gpu(version: u32) -> *const Interface {
         record,
         quiet_until,
         report_quality,
-        set_leave_cupti,
+        set_release_cupti,
         message,
     };
     guarded(null(), || {
         if version != VERSION {
             report(format_args!(
-                "GPU kernels are not recorded: their library has version {version} of the interface, and the host {VERSION}; install both from one release"
+                "GPU kernels are not recorded: their library has version {version} of the interface, and the host {VERSION}; install both from the same release"
             ));
             return null();
         }
@@ -168,7 +168,7 @@ unsafe extern "C" fn region(definition: *const Region) -> RegionHandle {
 
 fn define_region(region_type: i32, paradigm: i32, name: &[u8], names: usize) -> RegionHandle {
     let name = String::from_utf8_lossy(name);
-    // HIP's names of kernels end like this.
+    // The names of HIP kernels end with this suffix.
     let canonical = name.strip_suffix(".kd").unwrap_or(&name);
     let canonical = if names < NAMES_MAX { canonical } else { OTHER_KERNELS };
     let shown = if canonical.is_empty() { "(kernel)".to_owned() } else { symbols::demangle(canonical) };
@@ -286,8 +286,8 @@ unsafe extern "C" fn report_quality(quality: *const Quality) {
     });
 }
 
-unsafe extern "C" fn set_leave_cupti(leave: extern "C" fn()) {
-    cupti::LEAVE.store(leave as *mut c_void, Ordering::Release);
+unsafe extern "C" fn set_release_cupti(release: extern "C" fn()) {
+    cupti::RELEASE.store(release as *mut c_void, Ordering::Release);
 }
 
 /// # Safety
@@ -310,8 +310,8 @@ pub fn flush() {
     flushes.iter().for_each(|flush| flush());
 }
 
-/// Waits until no thread records frames of a stream, and returns the streams' locations. The state has changed before, so that no
-/// further frames are recorded.
+/// Waits until no thread records frames of a stream, and returns the streams' locations. The caller has already changed the state,
+/// so no further frames are recorded.
 pub fn end() -> Vec<*mut scorep_abi::Location> {
     let streams = std::mem::take(&mut gpus().streams);
     let location = |stream: &&Stream| *stream.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

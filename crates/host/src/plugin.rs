@@ -190,7 +190,7 @@ fn info_of(library: *mut c_void, shown: &str) -> Option<SubstratePluginInfo> {
     let info = unsafe { std::mem::transmute::<*mut c_void, GetInfo>(entry)() };
     if info.plugin_version == 0 || info.plugin_version > scorep_abi::PLUGIN_VERSION {
         report(format_args!(
-            "not measuring: {shown} has plugin version {}, this library supports versions up to {}; install both from one release",
+            "not measuring: {shown} has plugin version {}, this library supports versions up to {}; install both from the same release",
             info.plugin_version,
             scorep_abi::PLUGIN_VERSION
         ));

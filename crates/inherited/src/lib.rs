@@ -43,8 +43,8 @@ fn is_ignored(signal: c_int) -> bool {
 }
 
 /// Restores the default for SIGCHLD, so that this process can wait for its children: if it is ignored, the kernel discards their
-/// exit status. This must be called first.
-pub fn wait_for_children() {
+/// exit status. Call this before any child is started.
+pub fn restore_sigchld() {
     // SAFETY: the default is valid for this signal.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
@@ -85,8 +85,8 @@ unsafe extern "C" {
     static mut environ: *const *const c_char;
 }
 
-/// Returns a command with the program, arguments, directory and environment of another one, which inherits what this process has
-/// inherited. Its standard streams may be set, unless they were closed.
+/// Returns a command with the program, arguments, directory and environment of another one. The new command inherits what this process
+/// has inherited. Its standard streams may be set, unless they were closed.
 pub fn inheriting(of: &Command) -> Command {
     let mut command = Command::new(of.get_program());
     command.args(of.get_args());
@@ -103,7 +103,7 @@ pub fn inheriting(of: &Command) -> Command {
     let blocked = BLOCKED.get();
     let restore = move || {
         let bits = |of: u32| (0..32).filter(move |bit| of & 1 << bit != 0);
-        // SAFETY: valid signals, a set that is never freed, descriptors that only this process uses, and such an array.
+        // SAFETY: valid signals, a set that is never freed, descriptors that only this process uses, and an environment that is never freed.
         unsafe {
             bits(ignored).for_each(|signal| _ = libc::signal(signal, libc::SIG_IGN));
             bits(closed).for_each(|fd| _ = libc::close(fd));
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_environment_keeps_its_order_its_duplicates_and_what_is_no_variable() {
+    fn an_environment_keeps_its_order_its_duplicates_and_what_is_not_a_variable() {
         let old = vec![c"B=1", c"X=1", c"NOEQUALS", c"=weird", c"X=2", c"Y=1", c"Y=2", c"GONE=1", c"GONE=2"];
         let value = |text: &'static str| Some(OsStr::new(text));
         let changes =

@@ -8,6 +8,8 @@ use crate::{cray_device, gpu_of_score_p_plugin};
 pub enum Level {
     /// The whole node with everything in it.
     Node,
+    /// One of the node's power supplies. Together they deliver the energy of everything else.
+    Supply,
     /// The node's packages and memory.
     Platform,
     /// A module of NVIDIA Grace Hopper: Grace, its memory, and the GPU. An APU of AMD is one, too.
@@ -36,7 +38,7 @@ impl Level {
     /// Returns the kind of device, as summaries name it.
     pub fn kind(self) -> &'static str {
         match self {
-            Level::Node | Level::Platform | Level::Module => "node",
+            Level::Node | Level::Supply | Level::Platform | Level::Module => "node",
             Level::Grace | Level::Package | Level::Cores | Level::Uncore | Level::Subzone => "cpu",
             Level::Memory => "memory",
             Level::GpuBoard | Level::Gpu | Level::GpuPart => "gpu",
@@ -268,7 +270,11 @@ impl Counted {
         // The rails of NVIDIA Jetson have names such as `VDD_IN`, `VDD_SYS_SOC` and `SYS5V`.
         let is_rail = has(&["vdd", "vin", "pom", "v"]);
         let core = number_of(&CORES);
+        let supply = number_of(&["psu", "psus", "supply", "supplies", "ps"]);
         let level = match () {
+            () if has(&["psu", "psus"]) || supply.is_some() => {
+                return Counted { level: Some(Level::Supply), package: None, number: supply };
+            }
             () if is_rail && has(&["cpu"]) && has(&["gpu"]) => return Counted::default(),
             // The metric covers both, as in `CPU + GPU`.
             () if !is_of_processors && has(&["cpu"]) && has(&["gpu"]) => Level::Node,
@@ -326,13 +332,13 @@ impl Counted {
     /// module.
     pub fn contains(self, part: Counted, has_one_package: bool) -> bool {
         let (Some(whole), Some(of)) = (self.level, part.level) else {
-            return self.level == Some(Level::Node) && part.level.is_none();
+            return matches!(self.level, Some(Level::Node | Level::Supply)) && part.level.is_none();
         };
         let is_same_package = self.package == part.package
             || self.package.is_none()
             || has_one_package && part.package.is_none();
         match whole {
-            Level::Node => of != Level::Node,
+            Level::Node | Level::Supply => of > whole,
             // A graphics card has its own supply.
             Level::Platform => of > Level::Platform && of < Level::GpuBoard,
             // NVML's counter of a Grace Hopper also counts the whole module.

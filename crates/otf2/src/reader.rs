@@ -310,8 +310,8 @@ fn target_of_link(path: &Path) -> Option<PathBuf> {
     has_definitions(&target).then_some(target)
 }
 
-/// Checks that there is no pipe and no device among the files, which may be those of another user: OTF2 would wait for ever for
-/// somebody who writes into a pipe.
+/// Checks that there is no pipe and no device among the files, which may be those of another user: OTF2 would wait forever for
+/// the writer of a pipe.
 fn check_are_files(definitions: &Path, directory: &Path) -> Result<(), Error> {
     let inside = fs::read_dir(directory).into_iter().flatten().flatten();
     let inside = inside.filter(|entry| !entry.file_type().is_ok_and(|kind| kind.is_file()));
@@ -330,7 +330,7 @@ fn event_file(directory: &Path, location: LocationRef) -> PathBuf {
 /// The reason why a file of definitions cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
-    /// The file does not have the mark of its end.
+    /// The file does not have its end marker.
     #[error("{0}")]
     Truncated(String),
     #[error("unreadable: {0}")]
@@ -339,7 +339,7 @@ enum Unusable {
     Otf2(Otf2Error),
 }
 
-/// Makes sure that a file of definitions has the mark of its end: OTF2 must not read one without it.
+/// Makes sure that a file of definitions has its end marker: OTF2 must not read one without it.
 fn check_whole(path: &Path, chunk_bytes: u64) -> Result<(), Unusable> {
     match extent::of_file(path, Content::Definitions, chunk_bytes) {
         Ok(Extent { truncated: None, .. }) => Ok(()),

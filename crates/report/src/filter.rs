@@ -13,13 +13,13 @@ use std::fmt::Write;
 
 /// The minimum number of calls per second and rank. Fewer calls cost less than a thousandth of the time.
 const CALLS_PER_SECOND_MIN: f64 = 10_000.0;
-/// The maximum time of a call itself, without the calls that it makes: about ten times the cost of measuring it.
+/// The maximum time of a call itself, without the calls that it makes: 13 to 25 times the cost of measuring it.
 const SECONDS_PER_CALL_MAX: f64 = 1e-6;
 /// The cost of measuring a call with the embedded host and with Score-P, which `make bench` measures for an empty function.
 const COST_EMBEDDED: f64 = 40e-9;
 const COST_SCORE_P: f64 = 75e-9;
 /// The bytes of an enter or a leave in a trace.
-const BYTES_AN_EVENT: f64 = 12.0;
+const BYTES_PER_EVENT: f64 = 12.0;
 /// If measuring takes more than this fraction of the ranks' time, a sentence reports it.
 const MEASURING_SHARE_MAX: f64 = 0.05;
 
@@ -83,12 +83,12 @@ fn savings(tiny: &[&Function], all: &[Function], run: &Run) -> String {
     let whole: f64 = all.iter().map(|function| function.calls).sum();
     let spent: f64 = tiny.iter().map(|function| function.joules).sum();
     format!(
-        "With it the next run records {:.1} % fewer calls. This saves about {:.1} s of the ranks' time, at {:.0} ns per call, and up to \
-         {:.1} MB of trace. Their {} J go to their callers",
+        "With this filter, the next run records {:.1} % fewer calls. This saves about {:.1} s of the ranks' time, at {:.0} ns per call, and up to \
+         {:.1} MB of trace. The {} J of these functions are then attributed to their callers",
         100.0 * calls / whole,
         calls * cost(run),
         1e9 * cost(run),
-        2e-6 * BYTES_AN_EVENT * calls,
+        2e-6 * BYTES_PER_EVENT * calls,
         joules(spent)
     )
 }
@@ -124,7 +124,7 @@ fn can_be_filtered(name: &str) -> bool {
     !is_mpi(name) && !name.starts_with("!$") && name != "main"
 }
 
-/// Returns a sentence if much of a run's time is spent with measuring.
+/// Returns a sentence if much of a run's time is spent measuring.
 pub fn much_measuring(summary: &Summary) -> Option<String> {
     let Summary { run, quality, .. } = summary;
     let calls = quality.records.events as f64 / 2.0 + quality.records.coalesced_calls as f64;
@@ -137,7 +137,7 @@ pub fn much_measuring(summary: &Summary) -> Option<String> {
         let advice = if sum(&ours) > sum(&others) {
             "ampere report -f scorep-filter makes a filter"
         } else {
-            "no filter can exclude them, for example MPI functions"
+            "most of these calls, such as those of MPI, cannot be filtered"
         };
         format!(
             "measuring {:.1} million calls takes {:.0} % of the time: {advice}",
@@ -164,7 +164,7 @@ mod tests {
         assert!(said(&|name| format!("f_{name}")).ends_with("makes a filter"));
         assert!(
             said(&|_| "MPI_Test".to_owned())
-                .ends_with("no filter can exclude them, for example MPI functions")
+                .ends_with("most of these calls, such as those of MPI, cannot be filtered")
         );
     }
 }

@@ -14,9 +14,9 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 /// The most rows in a row group. Readers may skip a row group as a whole, and its columns are in memory while it is written.
-const ROWS_A_GROUP: usize = 1 << 17;
+const ROWS_PER_GROUP: usize = 1 << 17;
 /// A row group ends when its names have more bytes than this. The format limits those of a column to 2 GiB.
-const NAMES_A_GROUP: usize = 1 << 28;
+const NAME_BYTES_PER_GROUP: usize = 1 << 28;
 
 /// A column of a row group: where a row has its value, and the values so far.
 enum Column<'a> {
@@ -187,8 +187,8 @@ pub fn render(summary: &Summary) -> Result<Vec<u8>, ParquetError> {
 
 fn next_group<'a>(rows: &mut impl Iterator<Item = Row<'a>>) -> Option<Columns<'a>> {
     let (mut columns, mut count, mut names) = (columns(), 0, 0);
-    while count < ROWS_A_GROUP
-        && names < NAMES_A_GROUP
+    while count < ROWS_PER_GROUP
+        && names < NAME_BYTES_PER_GROUP
         && let Some(row) = rows.next()
     {
         count += 1;

@@ -60,7 +60,7 @@ pub fn render(summary: &Summary, screen: Screen) -> String {
     first + &lines
 }
 
-/// Returns a text with single blanks between its words.
+/// Returns the text with single spaces between its words.
 fn words_of(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -89,7 +89,7 @@ impl<'a> Page<'a> {
         self.put(text, Style::Title);
     }
 
-    /// Writes a text below a title, wrapped to the width of the screen.
+    /// Writes text below a title, wrapped to the width of the screen.
     fn put(&mut self, text: &str, style: Style) {
         let indent = if style == Style::Title { 0 } else { INDENT };
         // There is no label in front of these lines.
@@ -555,7 +555,7 @@ impl<'a> Page<'a> {
         let of_row = |(row, _): &(Callpath, usize)| (row.figures.own_joules(), row.figures.own_joules());
         let (shown, small) = large(rows.iter(), total, self.rows(), (of_row, |_| false));
         let figures: Vec<&Figures> = shown.iter().map(|(row, _)| &row.figures).collect();
-        // Several threads together have other bounds than the sums of their bounds.
+        // The bounds of several threads together are not the sums of each one's bounds.
         let range =
             |(row, locations): &&(Callpath, usize)| range(device, &row.figures).filter(|_| *locations == 1);
         let known: Vec<Known> = shown.iter().map(|row| Known { range: range(row), error: None }).collect();
@@ -592,7 +592,7 @@ impl<'a> Page<'a> {
         let (quality, cost) = (&self.summary.quality, &self.summary.overhead);
         let late = cost.sampler.as_ref().map(|sampler| {
             let [late, all] = [sampler.missed_deadlines, sampler.deadlines].map(count);
-            format!("; counters were read more than 1 ms late {late} times of {all}")
+            format!("; {late} of {all} counter reads were more than 1 ms late")
         });
         let mut lines = vec![("quality", quality.text() + &late.unwrap_or_default())];
         let stacks = cost.stacks.as_ref().and_then(|stacks| Some((stacks, stacks.share()?)));

@@ -1,4 +1,4 @@
-//! The event path: the plugin's work at an enter and at a leave. It must stay short.
+//! Writes the records of the event path, the plugin's work at an enter and at a leave. It must stay short.
 
 use crate::coalescing::{Coalescing, Entered, MEASURED_RECORDS};
 use crate::communication::{Communication, RECORDS_MAX};
@@ -66,7 +66,7 @@ impl Overload {
     }
 }
 
-/// If calls are to be coalesced from the start, beginning to coalesce is tried again after this number of events.
+/// With [`OverloadPolicy::Coalesce`], a failed attempt to begin coalescing is repeated after this number of events.
 const COALESCING_RETRY: u64 = 64;
 /// The maximum number of suppressed frames whose regions are remembered. While more frames are suppressed, none is entered again.
 const SUPPRESSED_REMEMBERED: usize = 64;
@@ -102,7 +102,7 @@ impl EventWriter {
     #[inline(always)]
     pub fn enter(&mut self, timestamp: u64, region: u32) {
         if !self.enter_at_once(timestamp, region) {
-            self.enter_not_recorded(timestamp, region);
+            self.enter_slow(timestamp, region);
         }
     }
 
@@ -138,7 +138,7 @@ impl EventWriter {
     #[inline(always)]
     pub fn leave(&mut self, timestamp: u64, region: u32) {
         if !self.leave_at_once(timestamp, region) {
-            self.leave_not_recorded(timestamp, region);
+            self.leave_slow(timestamp, region);
         }
     }
 
@@ -169,10 +169,10 @@ impl EventWriter {
     }
 
     #[inline(never)]
-    fn enter_not_recorded(&mut self, timestamp: u64, region: u32) {
+    fn enter_slow(&mut self, timestamp: u64, region: u32) {
         if self.next_id != 0 {
             let id = std::mem::take(&mut self.next_id);
-            // The limit is from before the id was set; in another mode it no longer applies.
+            // `limit_after` was saved while the mode was `Recording`; in any other mode it does not apply.
             self.limit = if self.mode == Mode::Recording { self.limit_after } else { 0 };
             self.enter_correlated(timestamp, region, id);
         } else if self.mode == Mode::Coalescing {
@@ -221,7 +221,7 @@ impl EventWriter {
             self.renew_limit(timestamp);
         }
         let has_place = match (self.mode, &mut self.overload) {
-            (Mode::Recording, _) => used + 1 < self.limit || self.waits_for_room(CORRELATED_RECORDS),
+            (Mode::Recording, _) => used + 1 < self.limit || self.make_room(CORRELATED_RECORDS),
             (Mode::Coalescing, Overload::Coalesce(coalescing)) => {
                 if coalescing.enter_correlated(&mut self.output, timestamp, region, id) {
                     return;
@@ -236,8 +236,8 @@ impl EventWriter {
         }
     }
 
-    /// Whether there is room for this number of records, or will be after a wait that the policy asks for.
-    fn waits_for_room(&mut self, records: u64) -> bool {
+    /// Waits for room for this number of records if the policy says so. Returns whether there is room.
+    fn make_room(&mut self, records: u64) -> bool {
         while !self.output.has_room(records) {
             if !self.overload.wait_for_room(&mut self.output, records) {
                 return false;
@@ -264,19 +264,19 @@ impl EventWriter {
         match coalescing.enter(&mut self.output, timestamp, region) {
             Entered::Done => {}
             Entered::CoalescingEnded => {
-                self.record_again();
-                self.enter_not_recorded(timestamp, region);
+                self.resume_recording();
+                self.enter_slow(timestamp, region);
             }
             Entered::NoRoom => self.suppress(timestamp, region),
         }
     }
 
     #[inline(never)]
-    fn leave_not_recorded(&mut self, timestamp: u64, region: u32) {
+    fn leave_slow(&mut self, timestamp: u64, region: u32) {
         match (self.mode, &mut self.overload) {
             (Mode::Coalescing, Overload::Coalesce(coalescing)) => {
                 if !coalescing.leave(&mut self.output, timestamp, region) {
-                    self.record_again();
+                    self.resume_recording();
                     self.leave(timestamp, region);
                 }
             }
@@ -295,7 +295,7 @@ impl EventWriter {
 
     /// Returns to recording each call.
     #[cold]
-    fn record_again(&mut self) {
+    fn resume_recording(&mut self) {
         (self.mode, self.limit, self.suppressed_depth) = (Mode::Recording, 0, 0);
     }
 
@@ -345,7 +345,7 @@ impl EventWriter {
                 for region in &self.suppressed[..self.suppressed_depth] {
                     self.output.enter(timestamp, *region);
                 }
-                return self.record_again();
+                return self.resume_recording();
             }
         }
         self.mode = Mode::Suppressing { in_coalesced };
@@ -387,7 +387,7 @@ impl EventWriter {
         }
         let records = event.records(timestamp);
         let count = records.len() as u64;
-        if !self.waits_for_room(count) {
+        if !self.make_room(count) {
             return self.output.count_dropped(1);
         }
         for (place, record) in records.enumerate() {
@@ -421,7 +421,7 @@ impl EventWriter {
             coalescing.end_location(&mut self.output, timestamp);
         }
         self.output.end(kind, timestamp);
-        self.record_again();
+        self.resume_recording();
         self.update_coalesced_until();
     }
 

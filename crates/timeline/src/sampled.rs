@@ -53,13 +53,14 @@ struct Thread {
     /// Whether the thread was sampled in a recorded region that no sample shows.
     in_unsampled: bool,
     /// The number of frames of `stack` outside the first recorded function, if there is one.
-    recorded_at: Option<usize>,
+    function_in_stack: Option<usize>,
     /// The stacks that were sampled outside of recorded functions and of calls of a GPU's runtime.
     credits: Credits,
-    /// The time of the last sample, whether `credits` has it, and whether a call or function has begun, or a call has ended,
-    /// since then.
+    /// The time of the last sample.
     sampled: Timestamp,
+    /// Whether `credits` has the last sample.
     is_counted: bool,
+    /// Whether a call or function has begun, or a call has ended, since the last sample.
     has_called: bool,
     /// The time up to which the time outside of recorded functions and of calls of a GPU's runtime is counted. `None` while the
     /// thread is inside one.
@@ -84,7 +85,7 @@ struct Thread {
     /// The sampled frames between `own[..base]` and the calls inside them. If `own` is empty, they are on the location of samples.
     shown: Vec<RegionRef>,
     /// The number of frames of `own` outside the first recorded function, while one is open. Samples are ignored then.
-    function_at: Option<usize>,
+    function_in_own: Option<usize>,
 }
 
 /// A time, and the thread's CPU time up to then, if it is known.
@@ -145,7 +146,7 @@ impl SampledStacks {
             stack: Vec::new(),
             in_call: false,
             in_unsampled: false,
-            recorded_at: None,
+            function_in_stack: None,
             credits: Credits::default(),
             sampled: 0,
             is_counted: true,
@@ -160,7 +161,7 @@ impl SampledStacks {
             base: 0,
             program: 0,
             shown: Vec::new(),
-            function_at: None,
+            function_in_own: None,
         });
         self.set_thread(samples, self.threads.len() as u32 - 1);
     }
@@ -178,11 +179,11 @@ impl SampledStacks {
             if self.threads[known].stack.is_empty() && !self.threads[at].stack.is_empty() {
                 let of = &mut self.threads[at];
                 let (stack, credits) = (std::mem::take(&mut of.stack), std::mem::take(&mut of.credits));
-                let (in_call, recorded_at) = (of.in_call, of.recorded_at);
+                let (in_call, function_in_stack) = (of.in_call, of.function_in_stack);
                 let (sampled, is_counted) = (of.sampled, of.is_counted);
                 let thread = &mut self.threads[known];
                 (thread.samples, thread.stack, thread.credits) = (samples, stack, credits);
-                (thread.in_call, thread.recorded_at) = (in_call, recorded_at);
+                (thread.in_call, thread.function_in_stack) = (in_call, function_in_stack);
                 (thread.sampled, thread.is_counted) = (sampled, is_counted);
                 thread.find_place();
                 if thread.own.is_empty() {
@@ -196,7 +197,7 @@ impl SampledStacks {
         let is_call = |region: &RegionRef| matches!(role(*region), Role::Call | Role::RuntimeCall);
         thread.base = own.iter().take_while(|region| !is_call(region)).count();
         thread.is_of_runtime = own.get(thread.base).is_some_and(|call| role(*call) == Role::RuntimeCall);
-        thread.function_at = own.iter().position(|region| role(*region) == Role::Function);
+        thread.function_in_own = own.iter().position(|region| role(*region) == Role::Function);
         if own.is_empty() {
             thread.shown.clone_from(&thread.stack);
         }
@@ -279,7 +280,7 @@ impl Thread {
         self.stack.clear();
         self.credits = Credits::default();
         self.find_place();
-        (self.samples, self.in_call, self.recorded_at) = (samples, false, None);
+        (self.samples, self.in_call, self.function_in_stack) = (samples, false, None);
     }
 
     fn sample(&mut self, step: Step, known: &impl Known, each: &mut impl FnMut(LocationIndex, Step)) {
@@ -303,15 +304,15 @@ impl Thread {
         }
         match step.region() {
             Some(region) if !self.in_call => {
-                if self.recorded_at.is_none() && role(region) == Role::Function {
-                    self.recorded_at = Some(self.stack.len());
+                if self.function_in_stack.is_none() && role(region) == Role::Function {
+                    self.function_in_stack = Some(self.stack.len());
                 }
                 self.stack.push(region);
             }
             None if !was_in_call => {
                 self.stack.pop();
                 self.waits_outside = self.stack.is_empty() && self.is_outside();
-                self.recorded_at = self.recorded_at.filter(|at| *at < self.stack.len());
+                self.function_in_stack = self.function_in_stack.filter(|at| *at < self.stack.len());
             }
             _ => {}
         }
@@ -365,13 +366,13 @@ impl Thread {
 
     /// Returns the open call if its time is divided among its callers.
     fn counted_call(&self) -> Option<RegionRef> {
-        let is_counted = self.function_at.is_none() && !self.is_of_runtime;
+        let is_counted = self.function_in_own.is_none() && !self.is_of_runtime;
         self.own.get(self.base).copied().filter(|_| is_counted)
     }
 
     /// Finds the credits of the ranges and the call that are open.
     fn find_place(&mut self) {
-        let ranges = self.function_at.unwrap_or(self.base).min(self.base);
+        let ranges = self.function_in_own.unwrap_or(self.base).min(self.base);
         self.credits.enter(&self.own[self.program.min(ranges)..ranges]);
         if let Some(call) = self.counted_call() {
             self.credits.begin(call);
@@ -380,7 +381,7 @@ impl Thread {
 
     /// Whether no recorded call or function is open.
     fn is_outside(&self) -> bool {
-        self.own.len() == self.base && self.function_at.is_none()
+        self.own.len() == self.base && self.function_in_own.is_none()
     }
 
     /// Whether the thread has paused in a call, after which it is in one of the functions that were sampled outside.
@@ -391,7 +392,7 @@ impl Thread {
 
     /// Whether the last sample was taken outside of recorded calls and functions.
     fn is_outside_sample(&self) -> bool {
-        !self.in_call && !self.in_unsampled && self.recorded_at.is_none() && !self.stack.is_empty()
+        !self.in_call && !self.in_unsampled && self.function_in_stack.is_none() && !self.stack.is_empty()
     }
 
     /// Returns the sampled frames that are to be shown, around `call` if there is one.
@@ -404,7 +405,7 @@ impl Thread {
             shown => shown,
         };
         let sampled = match call {
-            _ if self.function_at.is_some() => return &[],
+            _ if self.function_in_own.is_some() => return &[],
             None => outside,
             Some(_) if self.is_of_runtime && self.caller_is_known => &self.stack,
             Some(call) => match (self.callers.get(&call), self.credits.shown(true)) {
@@ -457,7 +458,7 @@ impl Thread {
             self.program = usize::from(role == Role::Program);
         }
         if role == Role::Function {
-            self.function_at = self.function_at.or(Some(self.own.len()));
+            self.function_in_own = self.function_in_own.or(Some(self.own.len()));
         }
         let is_base = !matches!(role, Role::Call | Role::RuntimeCall) && self.own.len() == self.base;
         if self.own.len() == self.base {
@@ -468,7 +469,7 @@ impl Thread {
             self.base += 1;
         } else {
             let call = self.own.get(self.base).copied();
-            if call.is_none() && self.function_at.is_none() && !self.is_of_runtime {
+            if call.is_none() && self.function_in_own.is_none() && !self.is_of_runtime {
                 self.credits.begin(region);
             }
             self.show(call.or(Some(region)), step.time, recorded, each);
@@ -476,7 +477,7 @@ impl Thread {
         each(recorded, step);
         self.own.push(region);
         if is_base {
-            if self.function_at.is_none() {
+            if self.function_in_own.is_none() {
                 self.find_place();
             }
             self.show(None, step.time, recorded, each);
@@ -508,7 +509,7 @@ impl Thread {
     fn leave(&mut self, recorded: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let time = step.time;
         let is_call = self.own.len() > self.base;
-        let was_in_function = self.function_at.is_some();
+        let was_in_function = self.function_in_own.is_some();
         self.has_called |= is_call || was_in_function;
         if !is_call {
             // The shown frames are inside the one that is left.
@@ -516,7 +517,7 @@ impl Thread {
             self.base = self.base.saturating_sub(1);
         }
         let left = self.own.pop();
-        self.function_at = self.function_at.filter(|at| *at < self.own.len());
+        self.function_in_own = self.function_in_own.filter(|at| *at < self.own.len());
         each(recorded, step);
         if self.own.len() != self.base {
             return;
@@ -526,7 +527,7 @@ impl Thread {
         }
         self.caller_is_known = false;
         match left {
-            _ if self.function_at.is_some() => {}
+            _ if self.function_in_own.is_some() => {}
             Some(left) if is_call || was_in_function => self.credits.end(left),
             _ => self.find_place(),
         }
@@ -577,7 +578,8 @@ mod tests {
     }
 
     /// Returns the stacks of all locations after each step. `+3` enters region 3, `-` leaves; `s` marks a step of the
-    /// samples, `t` one of another sampler's. Steps that are joined by a comma happen at one moment.
+    /// samples, `t` one of another sampler's. `both` connects the samples with the recorded location, `on` those of
+    /// the other sampler. Steps that are joined by a comma happen at one moment.
     fn stacks_of_all(steps: &str) -> Vec<[Vec<u32>; 3]> {
         let mut stacks = SampledStacks::default();
         stacks.add(SAMPLED);

@@ -39,8 +39,8 @@ pub(crate) struct Metrics {
     parts: PartNames,
     /// Metrics that look like energy or power but are not devices.
     pub left_out: LeftOut,
-    /// Powers that are devices on some nodes only: an energy of the trace counts the same part, but on these nodes it is absent
-    /// On these nodes no energy of some part rises: its powers are devices there, and its energies are not.
+    /// Powers that are devices on some nodes only: the trace has an energy of the same part, but on these nodes it is absent or
+    /// never rises. Its energies are not devices there.
     exceptions: OnNodes,
     /// Whether some metric is an energy or a power by its definition, or the settings make one a device.
     pub energy_is_known: bool,

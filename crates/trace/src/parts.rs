@@ -545,6 +545,17 @@ impl Node<'_> {
         }
     }
 
+    /// Returns the joules of a whole, which for a power supply are those of all supplies of the node.
+    fn joules_of_whole(&self, whole: usize, parts: &[Vec<usize>]) -> f64 {
+        let is_supply = |at: &usize| self.devices[*at].counted.level == Some(Level::Supply);
+        if !is_supply(&whole) {
+            return self.devices[whole].joules;
+        }
+        let supplies: Vec<usize> = (0..self.devices.len()).filter(is_supply).collect();
+        let is_output = |at: &usize| supplies.iter().any(|supply| parts[*supply].contains(at));
+        supplies.iter().filter(|at| !is_output(at)).map(|at| self.devices[*at].joules).sum()
+    }
+
     /// Finds the wholes with fewer joules than their parts.
     fn check(&self, parts: &[Vec<usize>], related: &mut Related) {
         for (whole, of) in self.devices.iter().enumerate().filter(|(_, of)| !of.is_stated) {
@@ -555,10 +566,11 @@ impl Node<'_> {
             let once: Vec<usize> = known.filter(|part| !is_within(part)).copied().collect();
             let sum: f64 = once.iter().map(|part| self.devices[*part].joules).sum();
             let is_same = |part: &usize| self.devices[*part].counted.level == of.counted.level;
+            let joules = self.joules_of_whole(whole, parts);
             let beyond = if once.iter().all(is_same) { SAME_DIFFERENCE_MAX } else { PARTS_EXCESS_MAX };
             let seconds = once.iter().map(|part| self.devices[*part].seconds).fold(of.seconds, f64::max);
             let apart = if seconds > 0.0 { sum * (READ_APART_SECONDS / seconds).min(0.1) } else { 0.0 };
-            if once.is_empty() || sum <= of.joules * (1.0 + beyond) + apart {
+            if once.is_empty() || sum <= joules * (1.0 + beyond) + apart {
                 continue;
             }
             let names: Vec<String> = once.iter().map(|part| self.counter(*part)).collect();
@@ -567,7 +579,7 @@ impl Node<'_> {
                  is wrong",
                 self.of(whole).text(),
                 names.join(", "),
-                of.joules
+                joules
             );
             related.notes.push(doubt);
             related.disproved.push(self.of(whole).series);

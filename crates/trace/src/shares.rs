@@ -1,5 +1,5 @@
-//! Divides the nodes of a trace into shares that are attributed independently: no node's locations draw from another node's
-//! devices.
+//! Divides the nodes of a trace into shares that are attributed independently. Nodes stay in one share if metrics that are recorded
+//! on one may be about the other.
 
 use crate::index::recorded_metrics;
 use crate::places::{Place, node_of, nodes_of, stated_node};
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_have_about_as_many_events() {
+    fn shares_have_similar_numbers_of_events() {
         let all = definitions(&[("a", 5), ("b", 9), ("c", 4), ("d", 1), ("a", 1)]);
         assert_eq!(names(&split(&all, 1)), [["a", "b", "c", "d"]]);
         assert_eq!(names(&split(&all, 2)), [vec!["b", "d"], vec!["a", "c"]]);

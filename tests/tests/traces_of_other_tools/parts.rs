@@ -72,7 +72,7 @@ fn of_watts(watts: &[(&str, f64)]) -> Value {
 #[test]
 fn parts_are_not_added_to_their_whole() {
     type Case<'a> = (&'a [(&'a str, f64)], f64);
-    let cases: [Case; 19] = [
+    let cases: [Case; 22] = [
         (&[("package/energy", 100.0), ("core/energy", 70.0), ("system/energy", 200.0)], 200.0),
         (&[("package/energy", 100.0), ("core/energy", 70.0), ("dram/energy", 20.0)], 120.0),
         (
@@ -126,6 +126,10 @@ fn parts_are_not_added_to_their_whole() {
             300.0,
         ),
         (&[("PSU1_ENERGY_IN", 150.0), ("PSU1_ENERGY_OUT", 140.0), ("PSU2_ENERGY_IN", 30.0)], 180.0),
+        // All supplies together contain everything else.
+        (&[("PSU1 energy", 90.0), ("PSU2 energy", 100.0), ("package0 energy", 95.0), ("gpu0 energy", 50.0)], 190.0),
+        (&[("PS1 Input energy", 90.0), ("PS2 Input energy", 0.0), ("package0 energy", 80.0)], 90.0),
+        (&[("system energy", 180.0), ("PSU1 energy", 90.0), ("PSU2 energy", 100.0), ("cpu energy", 95.0)], 180.0),
         // The name means nothing, and the metric has exactly the joules of all others.
         (&[("consumed energy", 170.0), ("package0 energy", 80.0), ("package1 energy", 90.0)], 170.0),
         // A total may be a little below its parts.
@@ -177,7 +181,7 @@ fn the_counter_of_an_mi300a_contains_the_package_with_its_number() {
 #[test]
 fn a_whole_that_its_parts_disprove_does_not_count() {
     for (whole, watts) in
-        [("rapl:::PSYS_ENERGY:PACKAGE0", 10.0), ("system/energy", 0.0), ("hdeem/BLADE/E", 90.0)]
+        [("rapl:::PSYS_ENERGY:PACKAGE0", 10.0), ("system/energy", 0.0), ("hdeem/BLADE/E", 90.0), ("PSU1 energy", 55.0)]
     {
         let summary = of_watts(&[(whole, watts), ("package0 energy", 40.0), ("package1 energy", 60.0)]);
         assert_joules_are(&[total(&summary)], &[400.0]);

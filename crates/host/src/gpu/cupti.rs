@@ -10,13 +10,13 @@ pub static SUBSCRIBE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub static SUBSCRIBE_V2: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// The adapter's function that releases CUPTI, an `extern "C" fn()`; null if there is none.
-pub static LEAVE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub static RELEASE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 type Subscribe = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> c_int;
 type SubscribeV2 = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut c_void) -> c_int;
 
 fn leave() {
-    let leave = LEAVE.load(Ordering::Acquire);
+    let leave = RELEASE.load(Ordering::Acquire);
     if !leave.is_null() {
         // SAFETY: this is the adapter's function, which has this type.
         unsafe { transmute::<*mut c_void, extern "C" fn()>(leave)() }

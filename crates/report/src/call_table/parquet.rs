@@ -14,7 +14,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 /// The number of rows in a row group, whose columns are in memory until it is written.
-const ROWS_A_GROUP: usize = 1 << 17;
+const ROWS_PER_GROUP: usize = 1 << 17;
 
 const TEXT: [&str; 6] = ["node", "rank", "thread", "device", "view", "region"];
 const INTEGERS: [(&str, Physical, Repetition); 5] = [
@@ -94,7 +94,7 @@ impl<W: Write + Send> CallsFile<W> {
             column.push(value);
         }
         self.dynamic.1.push(row.dynamic_joules.is_some().into());
-        if self.paths.len() == ROWS_A_GROUP { self.end_group(names, paths) } else { Ok(()) }
+        if self.paths.len() == ROWS_PER_GROUP { self.end_group(names, paths) } else { Ok(()) }
     }
 
     fn end_group(&mut self, names: &Names, paths: &Paths) -> Result<()> {
@@ -166,8 +166,8 @@ pub fn write_paths<W: Write + Send>(out: W, names: &Names, paths: &Paths) -> Res
     let schema = Type::group_type_builder("callpaths").with_fields(fields).build()?;
     let mut file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties(&[]).build()))?;
     let (names, all) = (names.all(), paths.all());
-    for first in (0..all.len()).step_by(ROWS_A_GROUP) {
-        let group_paths = &all[first..all.len().min(first + ROWS_A_GROUP)];
+    for first in (0..all.len()).step_by(ROWS_PER_GROUP) {
+        let group_paths = &all[first..all.len().min(first + ROWS_PER_GROUP)];
         let mut group = file.next_row_group()?;
         let numbers: Vec<i32> = (first..first + group_paths.len()).map(|number| number as i32).collect();
         put::<Int32Type, W>(&mut group, &numbers, None)?;
@@ -235,7 +235,7 @@ mod tests {
             let empty = names.number("");
             let outer = paths.number(None, names.number("main"));
             let regions: Vec<u32> = (0..names_used).map(|at| names.number(&format!("region {at}"))).collect();
-            let rows = ROWS_A_GROUP + 1003;
+            let rows = ROWS_PER_GROUP + 1003;
             let expected = |row: usize| (row / run * 7919) % names_used;
             let mut file = CallsFile::new(Vec::new(), &[("trace", "here".to_owned())]).unwrap();
             for row in 0..rows {

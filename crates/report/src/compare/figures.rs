@@ -35,7 +35,7 @@ pub enum By {
 pub struct Kind {
     /// Whether all runs have dynamic joules, which tables then show.
     pub has_dynamic: bool,
-    /// Whether functions and call paths have the joules of the functions that they call.
+    /// Whether the joules of called functions are included in those of their callers.
     pub is_inclusive: bool,
 }
 
