@@ -7,7 +7,7 @@ use ampere_counters::{ProcessCpu, Queues, RunCpu, Settings, SharedRunCpu, UsedGp
 use ampere_figures::summary::NodeCpu;
 use ampere_model::Quality;
 use ampere_stacks::TaskClock;
-use ampere_timeline::attributor::{Attributor, Unit};
+use ampere_timeline::attributor::{Attributor, Device, Unit};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -90,11 +90,18 @@ impl NodeWatch {
     }
 
     /// Returns why the run's joules include those of other runs of the same command.
-    pub(crate) fn loss(&self) -> Option<&'static str> {
-        self.neighbours.has_siblings().then_some(
-            "the same ampere run was started several times at once on this node, as by a launcher whose variables are not known: each of \
-             these runs has the joules of all of them. Start ampere run once, before the launcher",
-        )
+    pub(crate) fn loss(&self, attributor: &Attributor) -> Option<String> {
+        let what = if are_estimated(attributor) {
+            "the idle joules of the node"
+        } else {
+            "the joules of all of them"
+        };
+        self.neighbours.has_siblings().then(|| {
+            format!(
+                "the same ampere run was started several times at once on this node, as by a launcher whose variables are not known: each \
+                 of these runs has {what}. Start ampere run once, before the launcher"
+            )
+        })
     }
 
     fn with<T>(&self, ask: impl FnOnce(&mut RunCpu) -> T) -> T {
@@ -119,11 +126,10 @@ impl NodeWatch {
 
     /// Returns notes about other programs whose energy the counters include.
     pub(crate) fn notes(&self, attributor: &Attributor) -> Vec<String> {
-        let mut energies = attributor.devices.iter().filter(|d| d.info.unit == Unit::Joules).peekable();
-        if energies.peek().is_none() {
+        if energies(attributor).next().is_none() {
             return Vec::new();
         }
-        let means = if energies.all(|device| device.info.quality == Quality::Estimated) {
+        let means = if are_estimated(attributor) {
             "this run's joules do not include them: they are estimated from its own CPU time and the idle watts of all CPUs that it \
              may use"
         } else {
@@ -143,4 +149,12 @@ impl NodeWatch {
         notes.iter_mut().take(1).for_each(|first| *first += &format!("; {means}"));
         notes
     }
+}
+
+fn energies(attributor: &Attributor) -> impl Iterator<Item = &Device> {
+    attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules)
+}
+
+fn are_estimated(attributor: &Attributor) -> bool {
+    energies(attributor).all(|device| device.info.quality == Quality::Estimated)
 }

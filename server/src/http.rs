@@ -358,9 +358,13 @@ impl Service {
             }
             Ok(has_token) => has_token,
         };
-        match *request.method() == Method::GET {
-            true => Ok(has_token),
-            false => Err(text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n").into()),
+        match *request.method() {
+            Method::GET => Ok(has_token),
+            _ => {
+                let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+                refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+                Err(refusal.into())
+            }
         }
     }
 

@@ -246,9 +246,8 @@ fn row(found: &Found) -> [String; 10] {
     let none = || "-".to_owned();
     let watts = |watts: Option<f64>| watts.map_or_else(none, |watts| format!("{watts:.1} W"));
     let update = estimate.update.map_or_else(none, |update| time(update.median));
-    let spread = estimate
-        .update
-        .map_or_else(none, |update| format!("{} to {}", time(update.p10), time(update.p90)));
+    let spread =
+        estimate.update.map_or_else(none, |update| format!("{} to {}", time(update.p10), time(update.p90)));
     // A counter that is itself an estimate is marked, because its figures are not measured.
     let source = match counter.device.quality {
         ampere_counters::Quality::Estimated => format!("{} (not measured)", counter.device.source),

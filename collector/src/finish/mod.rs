@@ -272,7 +272,8 @@ impl Finish {
             self.run.command_end.iter().for_each(|end| node.command_used(end.cpu_ns));
             node.read_processes();
         }
-        if let Some(loss) = self.run.node.as_ref().and_then(|node| node.loss()) {
+        let attributor = self.run.timeline.as_ref().map(|timeline| &timeline.pipeline.attributor);
+        if let Some(loss) = self.run.node.as_ref().zip(attributor).and_then(|(node, of)| node.loss(of)) {
             self.run.notes.add_loss(loss);
         }
         if let Some(timeline) = &mut self.run.timeline {

@@ -450,7 +450,8 @@ impl<'a> RunSummary<'a> {
         let size = mpi.map_or(0, |mpi| mpi.size);
         let here = missing::on_this_node(self.run.ingest.processes.iter().map(Process::environment));
         let of_all = || (is_alone && !ranks.is_empty()).then(|| missing::note_of_all_nodes(&ranks, size));
-        missing::note_of_this_node(&here, Some((&ranks, size))).or_else(of_all)
+        let of_commands = || self.run.ingest.note_of_missing_commands();
+        missing::note_of_this_node(&here, Some((&ranks, size))).or_else(of_all).or_else(of_commands)
     }
 
     /// Returns a note if several processes have the same rank, because the command ran several MPI jobs.

@@ -209,8 +209,21 @@ impl Ingest {
     }
 
     fn awaits_commands(&self) -> bool {
-        let expected = local_rank_and_size(|name| std::env::var(name).ok()).map_or(0, |(_, size)| size);
-        !self.commands.is_empty() && self.commands.len() < expected as usize
+        !self.commands.is_empty() && self.commands.len() < expected_commands() as usize
+    }
+
+    /// Returns a note if no process has recorded and some ranks of the launcher did not use `ampere run`.
+    pub fn note_of_missing_commands(&self) -> Option<String> {
+        let is_missing = self.recorded_processes().next().is_none() && self.awaits_commands();
+        is_missing.then(|| {
+            format!(
+                "{} of {} ranks that the launcher started on this node used ampere run: the joules of the others are idle, and the run is {} s \
+                 longer because it waited for them",
+                self.commands.len(),
+                expected_commands(),
+                LATECOMERS.as_secs()
+            )
+        })
     }
 
     /// Returns what is still expected after the command of `ampere run` has ended. Nothing is expected from processes that are
@@ -274,4 +287,9 @@ impl Ingest {
         let wait = if !has_recorded && self.awaits_commands() { LATECOMERS } else { LIVENESS_PERIOD };
         over && (are_all && are_ranks || self.ended_since.get_or_insert_with(Instant::now).elapsed() > wait)
     }
+}
+
+/// Returns the number of ranks that the launcher has started on this node; 0 if it is not known.
+fn expected_commands() -> u32 {
+    local_rank_and_size(|name| std::env::var(name).ok()).map_or(0, |(_, size)| size)
 }

@@ -35,9 +35,30 @@ const TEXT_BYTES_MAX: u64 = 64 << 10;
 const PERIODS_MAX: u32 = 3;
 /// The lower bound of the time that [`PERIODS_MAX`] allows.
 const LIMIT_MIN: Duration = Duration::from_secs(2);
-/// Units that follow a number which is not in watts or joules.
-const OTHER_UNITS: [&str; 15] =
-    ["kW", "mW", "MW", "uW", "µW", "μW", "kJ", "mJ", "MJ", "uJ", "µJ", "μJ", "Wh", "kWh", "MWh"];
+/// Units that follow a number which is not in watts or joules. They may also be written in other cases.
+const OTHER_UNITS: [&str; 21] = [
+    "kW",
+    "mW",
+    "MW",
+    "uW",
+    "µW",
+    "μW",
+    "kJ",
+    "mJ",
+    "MJ",
+    "uJ",
+    "µJ",
+    "μJ",
+    "Wh",
+    "kWh",
+    "MWh",
+    "kilowatt",
+    "milliwatt",
+    "megawatt",
+    "kilojoule",
+    "millijoule",
+    "megajoule",
+];
 /// How often a thread that waits for a command checks whether it must stop.
 const STOP_PERIOD: Duration = Duration::from_millis(20);
 /// The longest time that the end of a run waits for a last reading.
@@ -63,7 +84,7 @@ pub enum PollError {
     NoMatch,
     /// The text that the pattern found is not a number, or is negative.
     NoNumber,
-    /// The text that the pattern found is a part of a longer number, such as the 1 of `1,234`.
+    /// The text that the pattern found is a part of a longer number, such as the 1 of `1,234`, or of a name, as in `PSU1`.
     PartOfNumber,
     /// This unit follows the number, and the settings have no scale.
     OtherUnit(&'static str),
@@ -81,7 +102,9 @@ impl fmt::Display for PollError {
             }
             PollError::NoMatch => write!(f, "its pattern does not match the text"),
             PollError::NoNumber => write!(f, "what its pattern found is not a non-negative number"),
-            PollError::PartOfNumber => write!(f, "what its pattern found is part of a longer number"),
+            PollError::PartOfNumber => {
+                write!(f, "what its pattern found is part of a longer number or of a name")
+            }
             PollError::OtherUnit(unit) => write!(f, "its number is in {unit}: `scale` has to convert it"),
         }
     }
@@ -285,10 +308,11 @@ impl Shared {
             return Err(PollError::PartOfNumber);
         }
         let number: f64 = figure.as_str().trim().parse().map_err(|_| PollError::NoNumber)?;
-        let unit = OTHER_UNITS.iter().find(|unit| {
-            let rest = after.trim_start_matches(' ').strip_prefix(**unit);
-            rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
-        });
+        let after = after.trim_start_matches(' ');
+        let word = after.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        let singular = word.strip_suffix('s').filter(|word| word.len() > 3).unwrap_or(word);
+        let is_one = |unit: &&&str| unit.eq_ignore_ascii_case(singular);
+        let unit = OTHER_UNITS.iter().find(|unit| **unit == word).or_else(|| OTHER_UNITS.iter().find(is_one));
         if let Some(unit) = unit.filter(|_| self.source.scale == 1.0) {
             return Err(PollError::OtherUnit(unit));
         }
@@ -363,17 +387,20 @@ impl Shared {
     }
 }
 
-/// Whether a figure between two texts is part of a longer number, such as `0x64` or `1,234`. `85,3` are two numbers.
+/// Whether a figure between two texts is part of a longer number, such as `0x64`, `1,234`, `85,3` or `1 234`, or of a name, such as
+/// `PSU1`.
 fn is_part_of_number(before: &str, figure: &str, after: &str) -> bool {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let digits_at_end = |text: &str| text.bytes().rev().take_while(u8::is_ascii_digit).count();
-    let separates = |c: char| [',', '\''].contains(&c);
+    let separates = |c: char| [',', '\'', ' ', '\u{a0}', '\u{202f}'].contains(&c);
     let (has_point, group) = (figure.contains('.'), digits(figure));
     let goes_on = digits(after) > 0
         || figure == "0" && after.starts_with(['x', 'X'])
+        || after.strip_prefix(',').is_some_and(|rest| digits(rest) > 0)
         || !has_point && after.strip_prefix('.').is_some_and(|rest| digits(rest) > 0)
-        || !has_point && after.strip_prefix(separates).is_some_and(|rest| digits(rest) == 3);
+        || !has_point && group <= 3 && after.strip_prefix(separates).is_some_and(|rest| digits(rest) == 3);
     let began = digits_at_end(before) > 0
+        || before.ends_with(|c: char| c.is_alphabetic() || c == '_')
         || before.strip_suffix('.').is_some_and(|rest| digits_at_end(rest) > 0)
         || group == 3
             && before.strip_suffix(separates).is_some_and(|rest| (1..=3).contains(&digits_at_end(rest)));

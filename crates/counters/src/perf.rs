@@ -22,12 +22,13 @@ pub(crate) const NAME: &str = "perf";
 /// The kernel's events, the suffixes of their devices' names, and the kinds. The platform's event is opened once, and not for
 /// each package.
 const EVENTS: [(&str, &str, Kind); 5] = [
-    ("energy-pkg", "", Kind::Cpu),
+    (PACKAGE, "", Kind::Cpu),
     ("energy-cores", "-core", Kind::Cpu),
     ("energy-gpu", "-uncore", Kind::Cpu),
     ("energy-ram", "-dram", Kind::Memory),
     (PLATFORM, "", Kind::Node),
 ];
+const PACKAGE: &str = "energy-pkg";
 const PLATFORM: &str = "energy-psys";
 /// The size of the first published version of `struct perf_event_attr`, whose later fields are not needed.
 const ATTR_BYTES: u64 = 64;
@@ -47,6 +48,11 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Perf>
         errors.absent(format!("{NAME}: no {}", folder.display()));
         return None;
     };
+    // Since Sapphire Rapids, the kernel shows the platform's event without checking that it counts.
+    if event_of(&folder, PACKAGE).is_none() {
+        errors.absent(format!("{NAME}: {} has no {PACKAGE}, as in many virtual machines", folder.display()));
+        return None;
+    }
     let mut found = Perf { devices: Vec::new(), counters: Vec::new() };
     let packages = packages(&settings.sys_root, &text_of(&folder.join("cpumask")).unwrap_or_default());
     let mut denied = None;

@@ -10,10 +10,11 @@ use crate::{Device, Kind, Settings, Source, cray_pm, custom, estimate, hwmon, nv
 use ampere_settings::CustomSource;
 
 /// Makes names unique and fills in [`Device::contains`].
-pub(crate) fn relate(sources: &mut [Box<dyn Source>], settings: &Settings) {
+/// Returns a line for each two devices of which it is unknown whether joules are counted twice.
+pub(crate) fn relate(sources: &mut [Box<dyn Source>], settings: &Settings) -> Vec<String> {
     make_unique(sources);
     relate_known(sources, &settings.sys_root);
-    relate_custom(sources, &settings.custom);
+    relate_custom(sources, &settings.custom)
 }
 
 /// Fills in what is known about the sources. A user's own source neither contains another source nor is contained in one.
@@ -48,9 +49,9 @@ fn relate_known(sources: &mut [Box<dyn Source>], root: &Path) {
 
 /// Adds what the settings say about the user's own sources. A meter of the whole node contains those that do not contain it.
 /// A device contains what its parts contain.
-fn relate_custom(sources: &mut [Box<dyn Source>], settings: &[CustomSource]) {
+fn relate_custom(sources: &mut [Box<dyn Source>], settings: &[CustomSource]) -> Vec<String> {
     if !sources.iter().any(|source| source.name() == custom::NAME) {
-        return;
+        return Vec::new();
     }
     let mut all: Vec<&mut Device> = sources.iter_mut().flat_map(|source| source.devices_mut()).collect();
     let names: Vec<String> = all.iter().map(|device| device.name.clone()).collect();
@@ -78,9 +79,47 @@ fn relate_custom(sources: &mut [Box<dyn Source>], settings: &[CustomSource]) {
             }
         }
     }
+    let doubts = relate_overlapping(&all, &mut inside);
     for (device, parts) in all.iter_mut().zip(inside) {
         device.contains = parts.into_iter().map(|part| names[part].clone()).collect();
     }
+    doubts
+}
+
+/// If a user's own source has parts in common with another device, one of the two contains the other. Returns a line for each two
+/// of which it is unknown which one.
+fn relate_overlapping(all: &[&mut Device], inside: &mut [BTreeSet<usize>]) -> Vec<String> {
+    let is_custom = |at: usize| all[at].source == custom::NAME;
+    let is_platform =
+        |at: usize| [rapl::NAME, perf::NAME].contains(&all[at].source) && all[at].kind == Kind::Node;
+    let pairs = (0..all.len()).flat_map(|own| (0..all.len()).map(move |other| (own, other)));
+    let mut doubts = Vec::new();
+    for (own, other) in pairs.filter(|(own, other)| is_custom(*own) && (!is_custom(*other) || own < other)) {
+        if inside[own].contains(&other)
+            || inside[other].contains(&own)
+            || inside[own].is_disjoint(&inside[other])
+        {
+            continue;
+        }
+        let (whole, part) = match () {
+            () if is_platform(other) => (own, other),
+            () if inside[own] == inside[other] => (own, own),
+            () if inside[own].is_superset(&inside[other]) => (own, other),
+            () if inside[other].is_superset(&inside[own]) => (other, own),
+            () => (own, own),
+        };
+        if whole == part {
+            let [own, other] = [own, other].map(|at| &all[at].name);
+            doubts.push(format!(
+                "{own} and {other} contain the same devices, and their joules are added: if one of them contains the other, its `contains` \
+                 has to name it"
+            ));
+            continue;
+        }
+        inside[whole].insert(part);
+        close(inside);
+    }
+    doubts
 }
 
 /// Whether a device is that of a user's own source, whose name may have got a suffix.
@@ -134,10 +173,19 @@ fn contains(whole: &Device, part: &Device, all: &[Device]) -> bool {
         (cray_pm::NAME, kind) if part.source == cray_pm::NAME => {
             part.kind == kind && is_numbered(part, whole)
         }
-        (cray_pm::NAME, Kind::Cpu) => part.kind == Kind::Cpu && whole.name == "cpu",
+        (cray_pm::NAME, Kind::Cpu) => {
+            let number = whole.name.strip_prefix("cpu");
+            let package =
+                number.filter(|number| !number.is_empty()).map(|number| format!("package-{number}"));
+            let is_own = |package: &String| is_package_or_part(part, package);
+            part.kind == Kind::Cpu && (whole.name == "cpu" || package.as_ref().is_some_and(is_own))
+        }
         (cray_pm::NAME, Kind::Memory) => part.kind == Kind::Memory,
         // The platform contains packages and memory; a graphics card has its own supply.
-        (rapl::NAME | perf::NAME, Kind::Node) => part.source == whole.source && part.kind != Kind::Node,
+        (rapl::NAME | perf::NAME, Kind::Node) => {
+            let is_of_cray = part.source == cray_pm::NAME && matches!(part.kind, Kind::Cpu | Kind::Memory);
+            part.source == whole.source && part.kind != Kind::Node || is_of_cray
+        }
         // Core and uncore are parts of the package; dram is not.
         (rapl::NAME | perf::NAME, Kind::Cpu) => {
             part.source == whole.source
@@ -204,10 +252,11 @@ fn apu_contains(whole: &Device, part: &Device, all: &[Device], root: &Path) -> b
     }
     let place = all.iter().filter(|device| is_apu(device)).position(|apu| apu.name == whole.name);
     let package = package_of(whole, root).or(place);
-    package.is_some_and(|package| {
-        let name = format!("package-{package}");
-        part.name == name || part.name.starts_with(&format!("{name}-"))
-    })
+    package.is_some_and(|package| is_package_or_part(part, &format!("package-{package}")))
+}
+
+fn is_package_or_part(device: &Device, package: &str) -> bool {
+    device.name.strip_prefix(package).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 fn package_of(device: &Device, root: &Path) -> Option<usize> {

@@ -13,10 +13,12 @@ pub fn open_sources(settings: &Settings) -> Opened {
         Some(names) => opened.open_named(names, settings),
         None => opened.open_all(settings),
     }
-    relations::relate(&mut opened.sources, settings);
+    let doubts = relations::relate(&mut opened.sources, settings);
     let mut devices = opened.sources.iter().flat_map(|source| source.devices()).peekable();
     // A node's counter contains the energy that the other sources would have counted, and so does the estimate.
     opened.is_incomplete &= devices.peek().is_some() && devices.all(|device| device.kind != Kind::Node);
+    opened.is_incomplete |= !doubts.is_empty();
+    opened.notes.extend(doubts);
     opened
 }
 

@@ -109,6 +109,12 @@ fn what_is_not_a_figure_is_an_error_and_never_0() {
         ("echo 1,234 W", "unit = 'W'", PollError::PartOfNumber),
         ("echo 1,234 W", "unit = 'W'\npattern = '([0-9]+) W'", PollError::PartOfNumber),
         ("echo 0x64", "unit = 'W'", PollError::PartOfNumber),
+        ("echo 0,85 kW", "unit = 'W'\nscale = 1000", PollError::PartOfNumber),
+        ("echo 1.234,5 W", "unit = 'W'", PollError::PartOfNumber),
+        ("echo 1 234 W", "unit = 'W'", PollError::PartOfNumber),
+        ("echo PSU1: 85 W", "unit = 'W'", PollError::PartOfNumber),
+        ("echo 1.2 KW", "unit = 'W'", PollError::OtherUnit("kW")),
+        ("echo 1.2 kilowatts", "unit = 'W'", PollError::OtherUnit("kilowatt")),
         ("echo 1.2 kW", "unit = 'W'", PollError::OtherUnit("kW")),
         ("true", "unit = 'W'", PollError::NoMatch),
         ("echo oh; exit 3", "unit = 'W'", PollError::Exit(3)),
@@ -212,6 +218,18 @@ fn no_joule_of_an_own_counter_is_added_twice() {
     };
     assert_eq!(topmost(FPGA), "package-0 fpga");
     assert_eq!(topmost(&[METER, RACK, FPGA].concat()), "meter");
+    // The platform is a part of a meter of the node.
+    let psys = root.path().join("sys/class/powercap/intel-rapl:1");
+    put(&psys.join("name"), "psys\n");
+    put(&psys.join("energy_uj"), "5\n");
+    let node = METER.replace("'rack', 'package.*', 'node'", "'package.*'");
+    assert_eq!(topmost(&node), "meter");
+    std::fs::remove_dir_all(psys).unwrap();
+    // It is not known which one of two meters contains the other.
+    let two = [&node, &node.replace("'meter'", "'inlet'")].map(String::as_str).concat();
+    let opened = open(root.path(), "", &two);
+    assert!(opened.is_incomplete, "{:?}", opened.notes);
+    assert!(opened.notes[0].starts_with("meter and inlet contain the same devices"), "{:?}", opened.notes);
     // A meter of the whole node contains what does not contain it.
     put(&root.path().join("sys/cray/pm_counters/energy"), "1000 J 5 us\n");
     assert_eq!(topmost(FPGA), "node");

@@ -794,6 +794,16 @@ fn perf_counts_packages_if_the_user_may_open_its_events_and_else_names_the_remed
     assert!(names(&opened).contains(&"package-0"), "{:?}", names(&opened));
 }
 
+/// The kernel shows the platform's event on virtual machines, too, where it counts nothing.
+#[test]
+fn perfs_counter_of_the_platform_does_not_count_without_packages() {
+    let root = tempfile::tempdir().unwrap();
+    power_events(root.path(), "0\n", &[("energy-psys", "1e-9")]);
+    let opened = open(root.path(), "perf");
+    assert!(opened.sources.is_empty() && opened.notes[0].contains("has no energy-pkg"), "{:?}", opened.notes);
+    assert_eq!(open(root.path(), "").sources[0].name(), "estimate");
+}
+
 #[test]
 fn sensors_that_cannot_be_read_are_noted() {
     let root = tempfile::tempdir().unwrap();

@@ -7,8 +7,8 @@ use crate::lanes;
 use crate::losses::{Losses, ReadingLosses};
 use crate::site::Site;
 use crate::summary::{
-    Baseline, Device, Overhead, RUNNING_ROWS_MAX, Range, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX,
-    View, Watts, Work, least_trusted,
+    Baseline, Device, END_SECONDS, Overhead, RUNNING_ROWS_MAX, Range, Region, Run, SCHEMA, Summary,
+    UNKNOWN_SHARE_MAX, View, Watts, Work, least_trusted,
 };
 use crate::waits::{self, Waiting};
 use ampere_attribution::{CallpathRow, LocationIndex, Policy, RegionRow, Spent, ViewIndex, ViewTotals};
@@ -331,8 +331,10 @@ impl Tables<'_> {
         let own = figures.first.zip(figures.last).filter(|_| device.info.unit == Unit::Joules)?;
         let [own_first, own_last] = [own.0, own.1].map(|time| time.saturating_add(device.delay_ticks));
         let ends = [own_first.saturating_sub(first), last.saturating_sub(own_last)];
-        let outside: f64 =
-            ends.iter().map(|ticks| (self.seconds(*ticks) - shown.end_seconds()).max(0.0)).sum();
+        // Other tools may read a counter so rarely that much is missing before the first reading and after the last one.
+        let most = if device.info.is_by_other_tool { *END_SECONDS.end() } else { f64::INFINITY };
+        let end_seconds = shown.end_seconds().min(most);
+        let outside: f64 = ends.iter().map(|ticks| (self.seconds(*ticks) - end_seconds).max(0.0)).sum();
         let whole = self.seconds(last - first);
         let unknown = outside + shown.uncovered_seconds;
         (unknown > UNKNOWN_SHARE_MAX * whole).then(|| {

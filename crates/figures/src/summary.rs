@@ -1024,7 +1024,7 @@ impl Watts {
 pub const RESOLVED_SAMPLES_MIN: f64 = 10.0;
 
 /// The range of [`Device::end_seconds`], except for a device that is sampled less often.
-const END_SECONDS: RangeInclusive<f64> = 0.05..=0.1;
+pub(crate) const END_SECONDS: RangeInclusive<f64> = 0.05..=0.1;
 
 /// The cost of measuring a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -26,6 +26,9 @@ const RANK_ALONE: [&str; 8] = [
     "PMIX_RANK",
     "PMI_RANK",
 ];
+/// A variable that is set in a shell of `srun --pty`, and in the jobs that are submitted from it. The size of its step is not that
+/// of what runs there.
+const SLURM_SHELL: &str = "SLURM_PTY_PORT";
 /// A variable that is set everywhere in a Flux instance, including its batch script. If srun started the instance, older
 /// brokers leave srun's variables set, which describe the brokers.
 const IN_FLUX: &str = "FLUX_URI";
@@ -53,11 +56,12 @@ pub fn rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<(u32, 
 pub fn launched_rank(variable: impl Fn(&str) -> Option<String>) -> Option<LaunchedRank> {
     let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
     let is_in_flux = variable(IN_FLUX).is_some();
-    if let Some(rank) = rank_of_components(&number).filter(|_| !is_in_flux) {
+    let is_srun_meant = !is_in_flux && variable(SLURM_SHELL).is_none();
+    if let Some(rank) = rank_of_components(&number).filter(|_| is_srun_meant) {
         return Some(rank);
     }
     let is_meant = |launcher: &(&str, &str)| match *launcher {
-        SRUN => !is_in_flux,
+        SRUN => is_srun_meant,
         TORCHRUN => number(TORCHRUN_LOCAL_RANK).is_some(),
         _ => true,
     };
@@ -138,7 +142,7 @@ pub fn local_rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<
     };
     // SLURM_TASKS_PER_NODE is not used because batch scripts have it, too.
     let slurm = || {
-        let tasks = variable("SLURM_STEP_TASKS_PER_NODE")?;
+        let tasks = variable("SLURM_STEP_TASKS_PER_NODE").filter(|_| variable(SLURM_SHELL).is_none())?;
         Some((number("SLURM_LOCALID")?, tasks_of_node(tasks.trim(), number("SLURM_NODEID")?)?))
     };
     pair().or_else(flux).or_else(slurm).filter(|(rank, size)| rank < size)
@@ -177,6 +181,10 @@ mod tests {
         assert_eq!(rank(&[("PMI_RANK", "3")]), None, "the size is not known");
         let of_slurm = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")];
         assert_eq!(rank(&of_slurm), Some((1, 2)));
+        assert_eq!(
+            rank(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_PTY_PORT", "4")]),
+            None
+        );
         assert_eq!(rank(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]), None);
         assert_eq!(rank(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), None);
         assert_eq!(rank(&[&of_slurm[..], &[("FLUX_URI", "local:///run/flux/local")]].concat()), None);

@@ -7,6 +7,7 @@ use crate::power_sensor::PowerSensor;
 use crate::sameness::FirstReadings;
 use crate::topology::{CountedPart, CounterEvidence, metric_number};
 use ampere_attribution::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample, ViewIndex};
+use ampere_model::counted::Counted;
 use ampere_model::{MetricValue, Quality, Timestamp, device_name};
 use ampere_settings::{Config, DeviceSetting, Locations};
 use serde::{Deserialize, Serialize};
@@ -416,7 +417,11 @@ struct PowerLimit {
 
 impl PowerLimit {
     fn set_kind(&mut self, kind: &str, metric: &str) {
-        self.of_kind = watts_max_of(if self.is_gpu { "gpu" } else { kind }, metric);
+        let counted = Counted::by_name(metric);
+        // A counter without a number may be that of all GPUs or packages of the node.
+        let is_one = counted.level.is_none() || counted.is_numbered() || self.has_gpu_number;
+        let kind = if self.is_gpu { "gpu" } else { kind };
+        self.of_kind = watts_max_of(if is_one { kind } else { "node" }, metric);
     }
 
     /// Returns the power above which no reading is believed.

@@ -3,7 +3,7 @@
 use crate::places::Place;
 use crate::series::{Series, quantity_of};
 use ampere_model::Quantity;
-use ampere_model::counted::{is_not_consumption, looks_like_energy};
+use ampere_model::counted::{Counted, is_not_consumption, looks_like_energy};
 use ampere_model::text::{compact, listed};
 use otf2::{Definitions, MetricMember};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,6 +14,8 @@ pub(crate) struct LeftOut {
     pub limits: BTreeSet<String>,
     /// Powers of parts of a node that have an energy metric as well.
     pub measured: BTreeSet<String>,
+    /// Those of them that are the power of all parts of a kind, next to energies of single ones.
+    pub of_all: BTreeSet<String>,
     /// Powers of unknown parts, in a trace that has energies.
     pub of_unknown: BTreeSet<String>,
     /// Powers, each with the power of the same device that is used instead.
@@ -40,7 +42,8 @@ impl LeftOut {
 
     /// Whether joules of the metric may be missing in the figures.
     pub fn is_doubtful(&self, name: &str) -> bool {
-        self.of_unknown.contains(name) || self.without_unit.contains_key(name) || self.relative.contains(name)
+        [&self.of_unknown, &self.of_all, &self.relative].iter().any(|names| names.contains(name))
+            || self.without_unit.contains_key(name)
     }
 
     /// Returns a line for each reason.
@@ -105,20 +108,33 @@ const SAME_POWER_DIFFERENCE_MAX: f64 = 0.15;
 /// A power matters if it is at least this fraction of the sum of the mean powers of its node's devices.
 const SHARE_MIN: f64 = 0.01;
 
-/// Returns the metrics whose joules may be missing. `counted` has the nodes and the mean powers of the devices.
+/// The mean power of a device.
+pub(crate) struct MeanPower {
+    pub node: String,
+    pub kind: String,
+    pub watts: f64,
+}
+
+/// Returns the metrics whose joules may be missing.
 pub(crate) fn missing(
     definitions: &Definitions,
     shown: &HashMap<Series, Shown>,
-    counted: &[(String, f64)],
+    counted: &[MeanPower],
 ) -> BTreeSet<String> {
     let is_counted = |series: &Series, of: &Shown, member: &MetricMember| {
         let Some(Quantity::Power(watts_per_unit)) = quantity_of(member) else { return false };
         let watts = of.sum / of.readings.max(1) as f64 * watts_per_unit;
         let node = Place::new(definitions, series.location, series.instance, &member.name).node;
-        let mut of_node = counted.iter().filter(|(on, _)| *on == node).map(|(_, watts)| *watts);
-        let sum: f64 = of_node.clone().sum();
+        let mut of_node = counted.iter().filter(|device| device.node == node);
+        let sum: f64 = of_node.clone().map(|device| device.watts).sum();
+        // A power of a known part is that of all parts of its kind; see `of_all`.
+        if let Some(level) = Counted::by_name(&member.name).level {
+            let parts = of_node.filter(|device| device.kind == level.kind());
+            return watts
+                <= parts.map(|device| device.watts).sum::<f64>() * (1.0 + SAME_POWER_DIFFERENCE_MAX);
+        }
         watts < SHARE_MIN * sum
-            || of_node.any(|counted| (watts - counted).abs() <= SAME_POWER_DIFFERENCE_MAX * counted)
+            || of_node.any(|device| (watts - device.watts).abs() <= SAME_POWER_DIFFERENCE_MAX * device.watts)
     };
     (shown.iter())
         .filter(|(_, of)| of.sum != 0.0)

@@ -386,6 +386,14 @@ fn wanted(members: &[&MetricMember], parts: &PartNames) -> (BTreeSet<String>, Le
             || parts.of_grace.contains(&member.name);
         if is_measured {
             left_out.measured.insert(member.name.clone());
+            let is_own = |energy: &String| {
+                device_name(energy) == name
+                    || parts.counted(energy) == of
+                    || !parts.counted(energy).is_numbered()
+            };
+            if !of.is_numbered() && !energies.iter().any(is_own) {
+                left_out.of_all.insert(member.name.clone());
+            }
         } else if !energies.is_empty() && !has_known_part {
             left_out.of_unknown.insert(member.name.clone());
         } else {

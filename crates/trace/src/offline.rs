@@ -12,7 +12,7 @@ use crate::meters::{Freshness, Meter};
 use crate::metric_recorders::Recorders;
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
-use crate::parts::{Related, mean_watts, relate};
+use crate::parts::{Related, mean_powers, relate};
 use crate::places::{doubt_of_equal_nodes, doubt_of_nodes, node_of};
 use crate::power;
 use crate::sampled_events::SampledEvents;
@@ -365,7 +365,7 @@ impl Known {
         self.doubts.extend(doubts.into_iter().chain(doubt_of_nodes(definitions)));
         self.doubts.extend(doubt_of_equal_nodes(definitions));
         self.doubts.extend(self.freshness.doubts(attributor.ticks_per_second));
-        self.missing = left_out::missing(definitions, &self.shown, &mean_watts(attributor, &joules));
+        self.missing = left_out::missing(definitions, &self.shown, &mean_powers(attributor, &joules));
     }
 }
 

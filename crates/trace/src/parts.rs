@@ -3,12 +3,13 @@
 //! wrong and left out.
 
 use crate::evidence::nodes_with_sockets;
+use crate::left_out::MeanPower;
 use crate::metric_recorders::are_in_doubt;
 use crate::metrics::Found;
 use crate::series::Series;
 use ampere_model::counted::{Counted, Level, is_output_of, path_of, path_of_part, without_numbers};
 use ampere_timeline::attributor::{Attributor, Unit};
-use otf2::Definitions;
+use otf2::{Definitions, MetricMode};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The joules of parts may exceed those of their whole by this fraction, because different sensors measure them.
@@ -68,17 +69,20 @@ struct Device {
     seconds: f64,
 }
 
-/// Returns the node and the mean power of each device.
-pub(crate) fn mean_watts(
+pub(crate) fn mean_powers(
     attributor: &Attributor,
     joules: &dyn Fn(&Attributor, usize) -> f64,
-) -> Vec<(String, f64)> {
+) -> Vec<MeanPower> {
     let all = attributor.devices.iter().enumerate();
     let measured = all.filter(|(_, device)| device.info.unit == Unit::Joules);
     measured
         .map(|(at, device)| {
             let seconds = seconds_of(attributor, at);
-            (device.info.node.clone(), if seconds > 0.0 { joules(attributor, at) / seconds } else { 0.0 })
+            MeanPower {
+                node: device.info.node.clone(),
+                kind: device.info.traits.kind.clone(),
+                watts: if seconds > 0.0 { joules(attributor, at) / seconds } else { 0.0 },
+            }
         })
         .collect()
 }
@@ -131,7 +135,8 @@ pub(crate) fn relate(
         }
     }
     let counting = found.iter().filter(|found| !related.disproved.contains(&found.series));
-    related.doubts.extend(counting.filter_map(|found| doubt_of_readings(found, attributor)));
+    let mode = |found: &Found| definitions.metric_members.get(found.series.member).map(|member| member.mode);
+    related.doubts.extend(counting.filter_map(|found| doubt_of_readings(found, mode(found), attributor)));
     related
 }
 
@@ -140,7 +145,8 @@ const MISREAD_RATIO_MAX: f64 = 0.01;
 
 /// Returns the reason if the readings of another tool's device do not show all of its energy: they came out of order, a power was
 /// not a number or could not be true, or the counter of a processor or of a node, which always use energy, does not change any more.
-fn doubt_of_readings(found: &Found, attributor: &Attributor) -> Option<String> {
+/// Nor does a counter show its energy if its values may be those of single intervals.
+fn doubt_of_readings(found: &Found, mode: Option<MetricMode>, attributor: &Attributor) -> Option<String> {
     let number = found.number.filter(|number| !attributor.is_repeated(*number))?;
     let (device, text) = (&attributor.devices[number], found.text());
     if !found.recorded.is_by_other_tool || device.info.unit != Unit::Joules {
@@ -170,15 +176,29 @@ fn doubt_of_readings(found: &Found, attributor: &Attributor) -> Option<String> {
         matches!(of, Level::Package | Level::Grace | Level::Module | Level::Platform | Level::Node)
     };
     let always_uses = level.as_ref().is_some_and(is_one);
-    let still = figures.still_ticks as f64 / attributor.ticks_per_second as f64;
+    let [still, longest] = [figures.still_ticks, figures.longest_still_ticks]
+        .map(|t| t as f64 / attributor.ticks_per_second as f64);
     // Some counters change every few seconds only.
-    let usual = (seconds_of(attributor, number) - still) / device.rise_count().max(1) as f64;
+    let seconds = seconds_of(attributor, number);
+    let usual = (seconds - still) / device.rise_count().max(1) as f64;
     let is_stuck = still >= STALL_SECONDS_MIN.max(STALL_RATIO_MIN * usual);
-    (always_uses && is_stuck && attributor.whole(number).is_none()).then(|| {
-        format!(
+    let may_sleep = matches!(level, Some(Level::Cores | Level::Uncore | Level::Subzone | Level::GpuPart));
+    let is_running_sum = !matches!(
+        mode,
+        Some(MetricMode::AbsolutePoint | MetricMode::AbsoluteLast | MetricMode::AbsoluteNext)
+    );
+    match () {
+        () if attributor.whole(number).is_some() => None,
+        () if always_uses && is_stuck => Some(format!(
             "{text}: its counter did not change for the last {still:.2} s, and the energy of that time is missing"
-        )
-    })
+        )),
+        () if !is_running_sum && !may_sleep && longest >= STALL_SECONDS_MIN.max(0.5 * seconds) => {
+            Some(format!(
+                "{text}: its values did not change for {longest:.2} s: if they are the energy since the previous reading, its joules are wrong"
+            ))
+        }
+        () => None,
+    }
 }
 
 struct Node<'a> {
@@ -565,7 +585,11 @@ impl Node<'_> {
             let known = own.iter().filter(|part| self.devices[**part].counted.level.is_some());
             let once: Vec<usize> = known.filter(|part| !is_within(part)).copied().collect();
             let sum: f64 = once.iter().map(|part| self.devices[*part].joules).sum();
-            let is_same = |part: &usize| self.devices[*part].counted.level == of.counted.level;
+            // A meter of the node may be behind its supplies, and so without their losses.
+            let is_same = |part: &usize| {
+                let level = self.devices[*part].counted.level;
+                level == of.counted.level || level == Some(Level::Supply)
+            };
             let joules = self.joules_of_whole(whole, parts);
             let beyond = if once.iter().all(is_same) { SAME_DIFFERENCE_MAX } else { PARTS_EXCESS_MAX };
             let seconds = once.iter().map(|part| self.devices[*part].seconds).fold(of.seconds, f64::max);

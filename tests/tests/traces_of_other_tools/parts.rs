@@ -127,9 +127,20 @@ fn parts_are_not_added_to_their_whole() {
         ),
         (&[("PSU1_ENERGY_IN", 150.0), ("PSU1_ENERGY_OUT", 140.0), ("PSU2_ENERGY_IN", 30.0)], 180.0),
         // All supplies together contain everything else.
-        (&[("PSU1 energy", 90.0), ("PSU2 energy", 100.0), ("package0 energy", 95.0), ("gpu0 energy", 50.0)], 190.0),
+        (
+            &[
+                ("PSU1 energy", 90.0),
+                ("PSU2 energy", 100.0),
+                ("package0 energy", 95.0),
+                ("gpu0 energy", 50.0),
+            ],
+            190.0,
+        ),
         (&[("PS1 Input energy", 90.0), ("PS2 Input energy", 0.0), ("package0 energy", 80.0)], 90.0),
-        (&[("system energy", 180.0), ("PSU1 energy", 90.0), ("PSU2 energy", 100.0), ("cpu energy", 95.0)], 180.0),
+        (
+            &[("system energy", 180.0), ("PSU1 energy", 90.0), ("PSU2 energy", 100.0), ("cpu energy", 95.0)],
+            180.0,
+        ),
         // The name means nothing, and the metric has exactly the joules of all others.
         (&[("consumed energy", 170.0), ("package0 energy", 80.0), ("package1 energy", 90.0)], 170.0),
         // A total may be a little below its parts.
@@ -180,9 +191,12 @@ fn the_counter_of_an_mi300a_contains_the_package_with_its_number() {
 
 #[test]
 fn a_whole_that_its_parts_disprove_does_not_count() {
-    for (whole, watts) in
-        [("rapl:::PSYS_ENERGY:PACKAGE0", 10.0), ("system/energy", 0.0), ("hdeem/BLADE/E", 90.0), ("PSU1 energy", 55.0)]
-    {
+    for (whole, watts) in [
+        ("rapl:::PSYS_ENERGY:PACKAGE0", 10.0),
+        ("system/energy", 0.0),
+        ("hdeem/BLADE/E", 90.0),
+        ("PSU1 energy", 55.0),
+    ] {
         let summary = of_watts(&[(whole, watts), ("package0 energy", 40.0), ("package1 energy", 60.0)]);
         assert_joules_are(&[total(&summary)], &[400.0]);
         assert_eq!(names(&summary), ["package0 energy", "package1 energy"]);

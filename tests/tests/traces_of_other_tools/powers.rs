@@ -280,6 +280,30 @@ fn the_watts_of_a_power_that_is_left_out_decide_whether_the_run_is_complete() {
     }
 }
 
+/// The power of all GPUs is not the energy of one of them.
+#[test]
+fn the_power_of_all_parts_next_to_the_energy_of_one_makes_a_run_incomplete() {
+    for (watts, complete) in [(110.0, true), (400.0, false)] {
+        for (energy, power) in [("GPU 0 energy", "GPU power"), ("package 0 energy", "cpu power")] {
+            let summary = recorded(&[(energy, "J", 100.0), (power, "W", watts)]).everywhere();
+            assert_joules_are(&[total(&summary)], &[400.0]);
+            assert_eq!(summary["run"]["complete"], complete, "{watts} W: {}", notes(&summary));
+        }
+    }
+}
+
+/// One counter of all GPUs or processors of a node may show more than a single one can draw.
+#[test]
+fn a_counter_without_a_number_may_be_that_of_several_devices() {
+    for (name, unit, watts) in
+        [("GPU energy", "J", 5600.0), ("GPU power", "W", 5600.0), ("cpu energy", "J", 1500.0)]
+    {
+        let summary = recorded(&[(name, unit, watts)]).everywhere();
+        assert_joules_are(&[total(&summary)], &[4.0 * watts]);
+        assert_eq!(summary["run"]["complete"], true, "{name}: {}", notes(&summary));
+    }
+}
+
 /// Each node has its own sensors, which measure a device whose energy is known, or not.
 #[test]
 fn what_may_be_missing_on_two_nodes_is_one_line_with_any_number_of_threads() {

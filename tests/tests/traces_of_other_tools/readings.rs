@@ -229,6 +229,7 @@ fn a_counter_that_is_not_read_while_functions_run_makes_a_run_incomplete() {
         // Readings begin and end a moment later or earlier.
         (104, 296, 1, true),
         (100, 300, 20, true),
+        (80, 280, 100, false),
         (130, 300, 1, false),
         (100, 200, 1, false),
         (0, 200, 1, false),
@@ -239,6 +240,34 @@ fn a_counter_that_is_not_read_while_functions_run_makes_a_run_incomplete() {
         assert_joules_are(&joules(&summary), &[(until - from) as f64]);
         assert_eq!(summary["run"]["complete"], is_complete, "{from} to {until}: {}", notes(&summary));
         assert_eq!(notes(&summary).contains("energy on a: its energy is known for"), !is_complete);
+    }
+}
+
+/// Joules since the previous reading may also stay the same.
+#[test]
+fn an_absolute_counter_whose_values_stay_the_same_makes_a_run_incomplete() {
+    for (mode, is_complete) in [(MetricMode::AbsoluteLast, false), (MetricMode::AccumulatedStart, true)] {
+        let mut trace = Trace::new();
+        let node = trace.node("a");
+        let location = trace.rank(0, node);
+        let class = trace.metric("gpu 0 energy", 0, mode);
+        let mut writer = trace.writer(location);
+        writer.enter(0, trace.main).expect("an event");
+        for tenth in 0..=40 {
+            let value = MetricValue::F64(if tenth < 10 { 30.0 } else { 50.0 });
+            writer.metric(tenth * SECOND / 10, class, &[value]).expect("a sample");
+        }
+        writer.leave(4 * SECOND, trace.main).expect("an event");
+        writer.close().expect("a location");
+        for summary in trace.attribute_and_replay() {
+            assert_eq!(summary["run"]["complete"], is_complete, "{}", notes(&summary));
+            assert_eq!(
+                notes(&summary).contains("did not change for 3.00 s"),
+                !is_complete,
+                "{}",
+                notes(&summary)
+            );
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
 use crate::offline::readings_of;
-use crate::parts::{Related, mean_watts, relate};
+use crate::parts::{Related, mean_powers, relate};
 use crate::places::{
     Ranks, doubt_of_equal_nodes, doubt_of_nodes, doubt_of_uncounted, node_of, node_of_group,
 };
@@ -614,10 +614,10 @@ impl<'a> Survey<'a> {
     fn doubts(&mut self) -> Vec<String> {
         let Related { notes, doubts, .. } = self.relate();
         let of = |_: &Attributor, device: usize| self.joules.get(device).copied().unwrap_or(0.0);
-        let counted = mean_watts(&self.attributor, &of);
+        let counted = mean_powers(&self.attributor, &of);
         let definitions = self.devices.definitions();
         let missing = left_out::missing(definitions, &self.devices.shown, &counted);
-        let counted = counted.into_iter().map(|(node, _)| node).collect();
+        let counted = counted.into_iter().map(|device| device.node).collect();
         let of_nodes = doubt_of_nodes(definitions).into_iter().chain(doubt_of_equal_nodes(definitions));
         let of_nodes = of_nodes.chain(doubt_of_uncounted(definitions, &counted));
         let of_meters = self.devices.freshness.doubts(self.attributor.ticks_per_second);
