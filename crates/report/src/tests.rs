@@ -906,6 +906,71 @@ fn python_functions_are_compared_with_the_c_functions_that_they_call() {
     );
 }
 
+/// A run of a Python program with a sample every `period` seconds. Of its nine seconds, three are in the Python function `other`.
+fn sampled_python(period: f64, other: &str, part: f64) -> Summary {
+    let mut summary = active_summary(BASELINE);
+    summary.run.stack_period_seconds = Some(period);
+    let renamed = |name: &str| match name {
+        "main" => "main (a.py)".into(),
+        "work" => other.into(),
+        other => other.into(),
+    };
+    summary.names.iter_mut().for_each(|name| *name = renamed(name));
+    let work = summary.names.iter().position(|name| &**name == other).unwrap();
+    for view in &mut summary.devices[0].views {
+        view.active_seconds = None;
+        view.regions.iter_mut().for_each(|row| row.region = renamed(&row.region));
+        for row in view.callpaths.iter_mut() {
+            row.figures.calls = 0;
+            if summary.paths.name[row.path as usize] as usize == work {
+                row.figures.dynamic_joules = row.figures.dynamic_joules.map(|joules| part * joules);
+                row.figures.exclusive_joules *= part;
+            }
+        }
+    }
+    summary
+}
+
+#[test]
+fn sampled_python_functions_differ_by_more_than_their_error() {
+    let named = |runs: [f64; 2], period: f64, other: &str| {
+        let group = |runs: f64, name: &str, part: f64| -> Vec<compare::Named> {
+            let named =
+                |_| compare::Named { name: "r".to_owned(), summary: sampled_python(period, name, part) };
+            (0..runs as usize).map(named).collect()
+        };
+        let groups = vec![group(runs[0], "work (a.py)", 1.0), group(runs[1], other, 0.8)];
+        let text = String::from_utf8(Comparison::of(groups, Per::Run).render(Form::Table)).unwrap();
+        let verdict = text.split("\n\n").next().unwrap_or_default();
+        assert_eq!(verdict.contains("work (a.py)"), verdict.contains(other), "{text}");
+        verdict.contains(other)
+    };
+    // The scatter of several runs is known, but not if there is one run on the other side.
+    for (runs, is_known) in [([1.0, 1.0], false), ([1.0, 2.0], false), ([2.0, 2.0], true)] {
+        assert_eq!(named(runs, 1.5, "work (a.py)"), is_known, "two samples each: {runs:?}");
+        assert!(named(runs, 0.0015, "work (a.py)"), "thousands of samples: {runs:?}");
+        assert!(!named(runs, 3.0, "other (a.py)"), "new, with one sample in each run: {runs:?}");
+        assert!(named(runs, 0.0015, "other (a.py)"), "new, with thousands of samples: {runs:?}");
+    }
+}
+
+#[test]
+fn sampled_python_functions_have_their_standard_error() {
+    let summary = sampled_python(1.5, "work (a.py)", 1.0);
+    // Two samples of six: four of ten by Agresti and Coull, so sqrt(6 * 0.4 * 0.6) / 2 = 0.6.
+    let text = text::render(&summary, Screen::FILE);
+    let table = text.lines().skip_while(|line| !line.ends_with("  Python function with C code"));
+    let cells: Vec<Vec<&str>> = table.take(3).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(cells[0][..5], ["of", "dynamic", "dynamic", "J", "±"], "{text}");
+    let work = cells.iter().find(|cells| cells.contains(&"work")).expect("a row");
+    assert_eq!(work[3..5], ["60", "%"], "{text}");
+    let tables = page::Page::of(&summary).tables.expect("tables");
+    let at =
+        tables.python.name.iter().position(|name| tables.names[*name as usize] == "work (a.py)").unwrap();
+    let error = tables.python.sampled_error_joules[at].expect("an error");
+    assert!((error - 0.6 * tables.python.joules[at]).abs() < 1e-5, "{error}");
+}
+
 #[test]
 fn a_difference_within_the_noise_of_groups_is_called_so() {
     let group = |ranks: u32, joules: [f64; 3]| joules.map(|more| varied("r", ranks, more)).into();
