@@ -1,7 +1,7 @@
 use super::*;
 use crate::compare::{Comparison, Form, Per};
 use ampere_figures::losses::Losses;
-use ampere_figures::summary::{EstimateWatts, Run};
+use ampere_figures::summary::{Baseline, EstimateWatts, Run};
 use ampere_figures::{assignment, summary};
 use ampere_model::{LocationKind, Quality, RegionHandle, RegionRef};
 use ampere_settings::Config;
@@ -370,6 +370,43 @@ fn a_table_begins_with_static_joules_and_rows_are_ordered_by_dynamic_ones() {
     let regions = &device.views[0].regions;
     let order: Vec<&str> = regions.iter().map(|row| &*row.region).collect();
     assert_eq!(order, ["work", HOSTILE, "MPI_Send", "main"], "{regions:?}");
+}
+
+#[test]
+fn gpus_that_ran_no_kernel_are_idle_and_each_number_of_intervals_is_a_number() {
+    let of = |name: &str, samples: Option<u64>| {
+        let mut device = active_summary(BASELINE).devices.remove(0);
+        (device.name, device.kind) = (name.to_owned(), "gpu".to_owned());
+        let known = |samples| Baseline { watts: samples as f64, kind: "idle intervals".to_owned(), samples };
+        device.baseline = samples.map(known);
+        if samples.is_none() {
+            device.views.iter_mut().for_each(|view| view.regions.clear());
+        }
+        device
+    };
+    let devices = [of("GPU-0", Some(560)), of("GPU-1", Some(1381)), of("GPU-2", None), of("GPU-3", None)];
+    assert_eq!(
+        baseline::words(&devices.each_ref()).as_deref(),
+        Some(
+            ", of which GPU-0 and GPU-1 draw 12.0 J anyway (560 + 1381 W, in 560 and 1381 intervals without activity); \
+             GPU-2 and GPU-3 ran no kernel: 20.0 J count as idle"
+        )
+    );
+    let rows = devices.iter().skip(1).take(1).collect::<Vec<_>>();
+    assert!(
+        baseline::resolved_words(rows.into_iter())
+            .is_some_and(|words| words.contains("that part is certain"))
+    );
+    let mut shared = of("GPU-0", Some(560));
+    let regions = shared.views.iter_mut().flat_map(|view| &mut view.regions);
+    regions.for_each(|row| row.figures.resolved_joules = 0.0);
+    assert_eq!(
+        baseline::resolved_words(std::iter::once(&shared)).as_deref(),
+        Some(
+            "other functions were nearly always active, too: all rows come from dividing the 4.00 J of dynamic energy by CPU time, \
+             which is a model"
+        )
+    );
 }
 
 #[test]
@@ -1128,6 +1165,21 @@ fn estimated(name: &str, idle_watts: f64, more: f64) -> compare::Named {
     named.summary.run.energy = "estimated".to_owned();
     named.summary.devices[0].estimate = Some(EstimateWatts { idle_watts, watts_per_core: 4.0 });
     named
+}
+
+#[test]
+fn static_joules_of_an_estimate_are_called_time_at_the_idle_watts() {
+    let run = |more: f64| {
+        let mut summary = active_summary(BASELINE);
+        summary.run.energy = "estimated".to_owned();
+        summary.devices[0].total_joules += more;
+        summary.devices[0].static_joules = summary.devices[0].static_joules.map(|joules| joules + more);
+        summary
+    };
+    let text = compared(Comparison::of, [run(0.0), run(1.2)], Form::Table); // 6 and 7.2 J of 10 and 11.2 J
+    let verdict = "estimated energy +12 % (noise not known: compare groups of runs): static joules (64 % of it, idle watts x time) +20 %, \
+                   dynamic joules and time the same\n";
+    assert!(text.starts_with(verdict), "{text}");
 }
 
 #[test]
