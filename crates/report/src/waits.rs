@@ -6,6 +6,7 @@ use ampere_figures::summary::{Summary, topmost};
 use ampere_figures::waits::{Cause, Waiting};
 use ampere_model::digits::{column, energy, percent};
 use ampere_model::order::largest_first;
+use ampere_model::regions::is_mpi;
 use ampere_model::text::short;
 use std::collections::BTreeMap;
 
@@ -38,10 +39,14 @@ pub fn words(summary: &Summary) -> Vec<String> {
         energy(whole),
         if waiting.is_part { " within this node" } else { "" }
     )];
-    // A rank without a CPU is late in whichever function it happens to be, so if most waiting was for such ranks, no function is
-    // named.
+    // A rank without a CPU is late in whichever function it happens to be. If most waiting was for such ranks, a function is named
+    // only if it caused most: a rank may have slept there.
     let is_most = waiting.not_on_cpu_joules > Some(waiting.joules / 2.0);
-    let large = waiting.causes.iter().filter(|cause| !is_most && cause.joules >= NAMED_PART_MIN * joules);
+    let is_named = |cause: &&Cause| match is_most {
+        true => cause.joules > joules / 2.0 && !is_mpi(&cause.region),
+        false => cause.joules >= NAMED_PART_MIN * joules,
+    };
+    let large = waiting.causes.iter().filter(is_named);
     let named = large.take(NAMED_MAX).enumerate().map(|(at, cause)| {
         let by = if at == 0 { "of that was caused by" } else { "by" };
         let region = names::shorten(&cause.region, NAME_CHARS_MAX);
