@@ -122,7 +122,8 @@ pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<S
     let by = if has_kernels { "active time" } else { "CPU time" };
     (dynamic > 0.0 && !recorded.is_empty()).then(|| match resolved < CERTAIN_PART_MIN * dynamic {
         true => format!(
-            "other functions were nearly always active, too: all rows come from dividing the {} of dynamic energy by {by}, which is a model",
+            "less than {:.0} % of the {} of dynamic energy was used while only one recorded function was active: all rows come from dividing it by {by}, which is a model",
+            100.0 * CERTAIN_PART_MIN,
             energy(dynamic)
         ),
         false => format!(

@@ -403,8 +403,8 @@ fn gpus_that_ran_no_kernel_are_idle_and_each_number_of_intervals_is_a_number() {
     assert_eq!(
         baseline::resolved_words(std::iter::once(&shared)).as_deref(),
         Some(
-            "other functions were nearly always active, too: all rows come from dividing the 4.00 J of dynamic energy by CPU time, \
-             which is a model"
+            "less than 5 % of the 4.00 J of dynamic energy was used while only one recorded function was active: all rows come from \
+             dividing it by CPU time, which is a model"
         )
     );
 }
