@@ -75,7 +75,7 @@ fn check_runtime(
                 name,
                 format!(
                     "{file}; the loader does not find {}: kernels are seen if the program has it",
-                    interface[0].0
+                    tracing_libraries[0].0
                 ),
                 None,
             ),
