@@ -86,7 +86,10 @@ fn each_format_of_a_running_and_of_an_ended_run() {
     assert!(std::fs::read(place.path("report.parquet")).expect("a file").ends_with(b"PAR1"));
     let table = std::fs::read_to_string(place.path("out/summary.txt")).expect("a table");
     assert_eq!(report(&place, &["out"]).stdout, table, "the same as in the directory");
-    assert!(table.contains("ESTIMATE: no counter, shares only") && table.contains("estimated"), "{table}");
+    assert!(
+        table.contains("ESTIMATE: chosen by --counters, shares only") && table.contains("estimated"),
+        "{table}"
+    );
     let compared = run(place.ampere(["compare", "out", "out/summary.json"]).current_dir(place.path("")));
     assert_eq!(compared.code, 0, "{compared:#?}");
     assert!(compared.stdout.lines().any(|row| row.ends_with("=  step")), "{}", compared.stdout);

@@ -364,6 +364,26 @@ fn the_live_table_leaves_the_terminal_to_a_command_that_reads_keys() {
     assert!(terminal.screen().contains("a part of a line"), "{}", terminal.screen());
 }
 
+#[test]
+fn why_a_command_was_not_measured_is_said_again_below_its_output() {
+    if !have(&["tmux"]) {
+        return;
+    }
+    let place = Place::new();
+    let terminal = Terminal::open(&place, (160, 20));
+    terminal.runs("AMPERE_SHM=/nonexistent $AMPERE run -o out -- seq 1000");
+    let screen = terminal.until("the end", |screen| screen.contains("status 0"));
+    let (output, below) = screen.split_once("1000\n").expect("the output");
+    assert!(
+        !output.contains("being measured"),
+        "the line above the output is no longer on the screen: {screen}"
+    );
+    assert!(
+        below.contains("ampere: ") && below.contains("the command ran without being measured"),
+        "{screen}"
+    );
+}
+
 /// A server that answers in place of a collector.
 struct Server {
     address: SocketAddr,

@@ -43,6 +43,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use signals::{Listener, Witness};
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
@@ -211,7 +212,11 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let installation = match installation::find() {
         Ok(installation) => installation,
         Err(why) => {
-            arguments.note_unmeasured(rank, &one_line(&*why))?;
+            let why = one_line(&*why);
+            arguments.note_unmeasured(rank, &why)?;
+            if rank.is_none() && std::io::stderr().is_terminal() {
+                return run_unmeasured(&arguments, None, &why);
+            }
             return Err(command::become_command(command::unchanged(&arguments)).into());
         }
     };
@@ -261,8 +266,9 @@ fn measure(
     let (session, collector) = match started {
         Ok(started) => started,
         Err(why) => {
-            arguments.note_unmeasured(None, &one_line(&*why))?;
-            return run_unmeasured(arguments, witness);
+            let why = one_line(&*why);
+            arguments.note_unmeasured(None, &why)?;
+            return run_unmeasured(arguments, witness, &why);
         }
     };
     let output = session.output().unwrap_or_default();
@@ -279,7 +285,7 @@ fn measure(
                 return Err(CannotRun::refused(&arguments.command[0], &error).into());
             }
             arguments.note_unmeasured(None, &error)?;
-            return run_unmeasured(arguments, None);
+            return run_unmeasured(arguments, None, &error);
         }
     };
     copying.iter_mut().for_each(Copying::release);
@@ -380,14 +386,23 @@ fn start_command(
     command::spawn(&launcher::with_launcher_options(command), redirect)
 }
 
-fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow::Result<ExitCode> {
+fn run_unmeasured(
+    arguments: &RunArguments,
+    witness: Option<Witness>,
+    why: &dyn Display,
+) -> anyhow::Result<ExitCode> {
     let listener = Listener::start();
     let Ok(child) = command::spawn(&command::unchanged(arguments), |_| {}) else {
         // The command itself needs no second process, and no descriptor.
         drop(witness);
         return Err(command::become_command(command::unchanged(arguments)).into());
     };
-    Ok(command::end_as(command::wait_for(child, listener, witness, None, &|_| {}, &|_| {})?))
+    let status = command::wait_for(child, listener, witness, None, &|_| {}, &|_| {})?;
+    // The line before the command may be pages above.
+    if std::io::stderr().is_terminal() {
+        say!("ampere: {why}; the command ran without being measured");
+    }
+    Ok(command::end_as(status))
 }
 
 /// Before the job starts, refuses a mistake in the variables of counter sources. A collector that a job under Score-P starts

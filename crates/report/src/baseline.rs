@@ -3,11 +3,14 @@
 use ampere_figures::summary::{Baseline, Device, Region, View};
 use ampere_model::digits::{energy, percent};
 use ampere_model::text::{printable, short};
+use ampere_settings::Config;
 use std::collections::BTreeSet;
 
 /// The maximum number of devices that a sentence names.
 const NAMED_MAX: usize = 3;
 const NAME_CHARS_MAX: usize = 40;
+/// If a smaller part of the dynamic joules is certain, it is not mentioned.
+const CERTAIN_PART_MIN: f64 = 0.05;
 
 /// Describes the static joules of devices, as the end of a sentence about their joules: ", of which the node draws 1950.0 J
 /// anyway (100 W, from the settings)". Returns `None` unless the policy of a device is *active*. Devices with other policies are
@@ -25,7 +28,7 @@ pub fn words(devices: &[&Device]) -> Option<String> {
             false => short_watts(each.into_iter().sum()),
         };
         let fixed: f64 = known.iter().filter_map(|(device, _)| device.static_joules).sum();
-        let origins: BTreeSet<String> = known.iter().map(|(_, baseline)| origin(baseline, &known)).collect();
+        let origins: BTreeSet<String> = known.iter().map(|of| origin(of, &known)).collect();
         let origins = origins.into_iter().collect::<Vec<_>>().join(" and ");
         let (who, draw) = subject(&devices_of(&known));
         words.push(format!(", of which {who} {draw} {} anyway ({} W, {origins})", energy(fixed), watts));
@@ -38,20 +41,34 @@ pub fn words(devices: &[&Device]) -> Option<String> {
     }
     let others: Vec<&Device> = devices.iter().copied().filter(|device| device.baseline.is_none()).collect();
     if !words.is_empty() && !others.is_empty() {
-        let joules = others.iter().map(|device| device.total_joules).sum();
-        words.push(format!("; the {} of {} are not divided in this way", energy(joules), subject(&others).0));
+        let joules = energy(others.iter().map(|device| device.total_joules).sum());
+        let who = subject(&others).0;
+        let is_unused = |device: &&Device| device.views.iter().all(|view| view.regions.is_empty());
+        words.push(match others.iter().all(|device| device.kind == "gpu") && others.iter().all(is_unused) {
+            true => format!("; {who} ran no kernel: {joules} count as idle"),
+            false => format!("; the {joules} of {who} are not divided in this way"),
+        });
     }
     (!words.is_empty()).then(|| words.concat())
 }
 
 /// Returns the origin of a baseline. `known`: all that the sentence is about.
-fn origin(baseline: &Baseline, known: &[(&Device, &Baseline)]) -> String {
+fn origin((device, baseline): &(&Device, &Baseline), known: &[(&Device, &Baseline)]) -> String {
     let samples = || known.iter().map(|(_, of)| of.samples).filter(|samples| *samples > 0);
     let (least, most) = (samples().min().unwrap_or_default(), samples().max().unwrap_or_default());
+    let usual = Config::default().sources.idle_watts;
     match baseline.kind.as_str() {
         "set" => "from the settings".to_owned(),
         "calibrated" => "measured by ampere calibrate".to_owned(),
-        "estimate" => "by the estimate".to_owned(),
+        "estimate" => match device.estimate {
+            Some(watts) if watts.idle_watts == usual => "assumed: not calibrated".to_owned(),
+            Some(_) => "from the settings".to_owned(),
+            None => "by the estimate".to_owned(),
+        },
+        "idle intervals" if least < most && known.len() <= NAMED_MAX => {
+            let each = samples().map(|samples| samples.to_string()).collect::<Vec<_>>().join(" and ");
+            format!("in {each} intervals without activity")
+        }
         "idle intervals" if least < most => {
             format!("in {least} to {most} intervals without activity")
         }
@@ -101,11 +118,18 @@ pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<S
     let regions = active.iter().flat_map(|(_, view)| &view.regions);
     let recorded: Vec<&Region> = regions.filter(|row| row.figures.calls > 0).collect();
     let resolved: f64 = recorded.iter().map(|row| row.figures.resolved_joules).sum();
-    (dynamic > 0.0 && !recorded.is_empty()).then(|| {
-        format!(
+    let has_kernels = active.iter().any(|(_, view)| view.view == "kernels");
+    let by = if has_kernels { "active time" } else { "CPU time" };
+    (dynamic > 0.0 && !recorded.is_empty()).then(|| match resolved < CERTAIN_PART_MIN * dynamic {
+        true => format!(
+            "less than {:.0} % of the {} of dynamic energy was used while only one recorded function was active: all rows come from dividing it by {by}, which is a model",
+            100.0 * CERTAIN_PART_MIN,
+            energy(dynamic)
+        ),
+        false => format!(
             "{} of the {} of dynamic energy was used while only one recorded function was active: that part is certain, a model divided the rest",
             percent(resolved, dynamic),
             energy(dynamic)
-        )
+        ),
     })
 }

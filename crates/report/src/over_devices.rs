@@ -1,6 +1,8 @@
 //! Finds the largest devices, and adds up calls and seconds over devices. Each device has the calls of all ranks that draw from
 //! it, so a call may occur in several devices.
 
+use crate::over_ranks;
+use ampere_figures::callpaths::Samples;
 use ampere_figures::summary::{Device, Figures, Summary, View};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_python;
@@ -26,6 +28,17 @@ impl Sum {
         self.inclusive += figures.inclusive_joules;
         self.dynamic += figures.dynamic_joules.unwrap_or_default();
         self.inclusive_dynamic += figures.inclusive_dynamic_joules.unwrap_or_default();
+    }
+
+    /// Returns the exclusive figures.
+    pub fn figures(&self, is_dynamic: bool) -> Figures {
+        Figures {
+            calls: self.calls as u64,
+            exclusive_joules: self.joules,
+            dynamic_joules: is_dynamic.then_some(self.dynamic),
+            exclusive_seconds: self.seconds,
+            ..Figures::default()
+        }
     }
 
     /// Adds the exclusive figures of another one, without its calls.
@@ -84,6 +97,36 @@ pub fn by_python<'a>(summary: &'a Summary, paths: &BTreeMap<u32, Sum>) -> BTreeM
         sums.entry(summary.name(name)).or_default().add_exclusive(sum);
     }
     sums
+}
+
+/// Returns the standard errors of sampled call paths, and of Python functions as far as they and the functions in C that they
+/// call are sampled. They follow from the number of samples, as those of functions do.
+pub fn sampled_errors<'a>(
+    summary: &'a Summary,
+    views: &[(&Device, &View)],
+    paths: &BTreeMap<u32, Sum>,
+) -> (BTreeMap<u32, f64>, HashMap<&'a str, f64>) {
+    let is_energy = views.iter().all(|(device, _)| device.unit == "J");
+    let Some(period) = summary.run.stack_period_seconds.filter(|_| is_energy) else {
+        return Default::default();
+    };
+    // The devices of a node divide their joules by the same CPU time.
+    let mut of_nodes: BTreeMap<&str, f64> = BTreeMap::new();
+    for (device, view) in views {
+        let seconds = of_nodes.entry(&device.node).or_default();
+        *seconds = seconds.max(view.active_seconds.unwrap_or_default());
+    }
+    let active_seconds = Some(of_nodes.into_values().sum()).filter(|seconds| *seconds > 0.0);
+    let is_dynamic = over_ranks::is_dynamic(views);
+    let all: Vec<Figures> = paths.values().map(|sum| sum.figures(is_dynamic)).collect();
+    let samples = Samples::of(all.iter(), active_seconds, period);
+    let error = |sum: &Sum| samples.error_joules(&sum.figures(is_dynamic));
+    let sampled = paths.iter().filter(|(_, sum)| sum.calls == 0.0).map(|(path, sum)| (*path, *sum)).collect();
+    let python = by_python(summary, &sampled).into_iter();
+    (
+        sampled.iter().filter_map(|(path, sum)| Some((*path, error(sum)?))).collect(),
+        python.filter_map(|(name, sum)| Some((name, error(&sum)?))).collect(),
+    )
 }
 
 /// Returns the last Python function on the path of a frame: the frame itself, or that of its caller.

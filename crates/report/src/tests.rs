@@ -1,7 +1,7 @@
 use super::*;
 use crate::compare::{Comparison, Form, Per};
 use ampere_figures::losses::Losses;
-use ampere_figures::summary::{EstimateWatts, Run};
+use ampere_figures::summary::{Baseline, EstimateWatts, Run};
 use ampere_figures::{assignment, summary};
 use ampere_model::{LocationKind, Quality, RegionHandle, RegionRef};
 use ampere_settings::Config;
@@ -370,6 +370,43 @@ fn a_table_begins_with_static_joules_and_rows_are_ordered_by_dynamic_ones() {
     let regions = &device.views[0].regions;
     let order: Vec<&str> = regions.iter().map(|row| &*row.region).collect();
     assert_eq!(order, ["work", HOSTILE, "MPI_Send", "main"], "{regions:?}");
+}
+
+#[test]
+fn gpus_that_ran_no_kernel_are_idle_and_each_number_of_intervals_is_a_number() {
+    let of = |name: &str, samples: Option<u64>| {
+        let mut device = active_summary(BASELINE).devices.remove(0);
+        (device.name, device.kind) = (name.to_owned(), "gpu".to_owned());
+        let known = |samples| Baseline { watts: samples as f64, kind: "idle intervals".to_owned(), samples };
+        device.baseline = samples.map(known);
+        if samples.is_none() {
+            device.views.iter_mut().for_each(|view| view.regions.clear());
+        }
+        device
+    };
+    let devices = [of("GPU-0", Some(560)), of("GPU-1", Some(1381)), of("GPU-2", None), of("GPU-3", None)];
+    assert_eq!(
+        baseline::words(&devices.each_ref()).as_deref(),
+        Some(
+            ", of which GPU-0 and GPU-1 draw 12.0 J anyway (560 + 1381 W, in 560 and 1381 intervals without activity); \
+             GPU-2 and GPU-3 ran no kernel: 20.0 J count as idle"
+        )
+    );
+    let rows = devices.iter().skip(1).take(1).collect::<Vec<_>>();
+    assert!(
+        baseline::resolved_words(rows.into_iter())
+            .is_some_and(|words| words.contains("that part is certain"))
+    );
+    let mut shared = of("GPU-0", Some(560));
+    let regions = shared.views.iter_mut().flat_map(|view| &mut view.regions);
+    regions.for_each(|row| row.figures.resolved_joules = 0.0);
+    assert_eq!(
+        baseline::resolved_words(std::iter::once(&shared)).as_deref(),
+        Some(
+            "less than 5 % of the 4.00 J of dynamic energy was used while only one recorded function was active: all rows come from \
+             dividing it by CPU time, which is a model"
+        )
+    );
 }
 
 #[test]
@@ -906,6 +943,71 @@ fn python_functions_are_compared_with_the_c_functions_that_they_call() {
     );
 }
 
+/// A run of a Python program with a sample every `period` seconds. Of its nine seconds, three are in the Python function `other`.
+fn sampled_python(period: f64, other: &str, part: f64) -> Summary {
+    let mut summary = active_summary(BASELINE);
+    summary.run.stack_period_seconds = Some(period);
+    let renamed = |name: &str| match name {
+        "main" => "main (a.py)".into(),
+        "work" => other.into(),
+        other => other.into(),
+    };
+    summary.names.iter_mut().for_each(|name| *name = renamed(name));
+    let work = summary.names.iter().position(|name| &**name == other).unwrap();
+    for view in &mut summary.devices[0].views {
+        view.active_seconds = None;
+        view.regions.iter_mut().for_each(|row| row.region = renamed(&row.region));
+        for row in view.callpaths.iter_mut() {
+            row.figures.calls = 0;
+            if summary.paths.name[row.path as usize] as usize == work {
+                row.figures.dynamic_joules = row.figures.dynamic_joules.map(|joules| part * joules);
+                row.figures.exclusive_joules *= part;
+            }
+        }
+    }
+    summary
+}
+
+#[test]
+fn sampled_python_functions_differ_by_more_than_their_error() {
+    let named = |runs: [f64; 2], period: f64, other: &str| {
+        let group = |runs: f64, name: &str, part: f64| -> Vec<compare::Named> {
+            let named =
+                |_| compare::Named { name: "r".to_owned(), summary: sampled_python(period, name, part) };
+            (0..runs as usize).map(named).collect()
+        };
+        let groups = vec![group(runs[0], "work (a.py)", 1.0), group(runs[1], other, 0.8)];
+        let text = String::from_utf8(Comparison::of(groups, Per::Run).render(Form::Table)).unwrap();
+        let verdict = text.split("\n\n").next().unwrap_or_default();
+        assert_eq!(verdict.contains("work (a.py)"), verdict.contains(other), "{text}");
+        verdict.contains(other)
+    };
+    // The scatter of several runs is known, but not if there is one run on the other side.
+    for (runs, is_known) in [([1.0, 1.0], false), ([1.0, 2.0], false), ([2.0, 2.0], true)] {
+        assert_eq!(named(runs, 1.5, "work (a.py)"), is_known, "two samples each: {runs:?}");
+        assert!(named(runs, 0.0015, "work (a.py)"), "thousands of samples: {runs:?}");
+        assert!(!named(runs, 3.0, "other (a.py)"), "new, with one sample in each run: {runs:?}");
+        assert!(named(runs, 0.0015, "other (a.py)"), "new, with thousands of samples: {runs:?}");
+    }
+}
+
+#[test]
+fn sampled_python_functions_have_their_standard_error() {
+    let summary = sampled_python(1.5, "work (a.py)", 1.0);
+    // Two samples of six: four of ten by Agresti and Coull, so sqrt(6 * 0.4 * 0.6) / 2 = 0.6.
+    let text = text::render(&summary, Screen::FILE);
+    let table = text.lines().skip_while(|line| !line.ends_with("  Python function with C code"));
+    let cells: Vec<Vec<&str>> = table.take(3).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(cells[0][..5], ["of", "dynamic", "dynamic", "J", "±"], "{text}");
+    let work = cells.iter().find(|cells| cells.contains(&"work")).expect("a row");
+    assert_eq!(work[3..5], ["60", "%"], "{text}");
+    let tables = page::Page::of(&summary).tables.expect("tables");
+    let at =
+        tables.python.name.iter().position(|name| tables.names[*name as usize] == "work (a.py)").unwrap();
+    let error = tables.python.sampled_error_joules[at].expect("an error");
+    assert!((error - 0.6 * tables.python.joules[at]).abs() < 1e-5, "{error}");
+}
+
 #[test]
 fn a_difference_within_the_noise_of_groups_is_called_so() {
     let group = |ranks: u32, joules: [f64; 3]| joules.map(|more| varied("r", ranks, more)).into();
@@ -1063,6 +1165,21 @@ fn estimated(name: &str, idle_watts: f64, more: f64) -> compare::Named {
     named.summary.run.energy = "estimated".to_owned();
     named.summary.devices[0].estimate = Some(EstimateWatts { idle_watts, watts_per_core: 4.0 });
     named
+}
+
+#[test]
+fn static_joules_of_an_estimate_are_called_time_at_the_idle_watts() {
+    let run = |more: f64| {
+        let mut summary = active_summary(BASELINE);
+        summary.run.energy = "estimated".to_owned();
+        summary.devices[0].total_joules += more;
+        summary.devices[0].static_joules = summary.devices[0].static_joules.map(|joules| joules + more);
+        summary
+    };
+    let text = compared(Comparison::of, [run(0.0), run(1.2)], Form::Table); // 6 and 7.2 J of 10 and 11.2 J
+    let verdict = "estimated energy +12 % (noise not known: compare groups of runs): static joules (64 % of it, idle watts x time) +20 %, \
+                   dynamic joules and time the same\n";
+    assert!(text.starts_with(verdict), "{text}");
 }
 
 #[test]

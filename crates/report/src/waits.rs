@@ -39,34 +39,24 @@ pub fn words(summary: &Summary) -> Vec<String> {
         energy(whole),
         if waiting.is_part { " within this node" } else { "" }
     )];
-    // If most waiting was for ranks without a CPU, that comes first, because it explains more than the functions in which these
-    // ranks were.
+    // A rank without a CPU is late in whichever function it happens to be. If most waiting was for such ranks, a function is named
+    // only if it caused most: a rank may have slept there.
     let is_most = waiting.not_on_cpu_joules > Some(waiting.joules / 2.0);
-    let mut causes: BTreeMap<String, f64> = BTreeMap::new();
-    for cause in &waiting.causes {
-        // A rank without a CPU is late in whichever function of MPI it happens to be.
-        let name = match is_most && is_mpi(&cause.region) {
-            true => format!("{} in MPI", rank(cause)),
-            false => {
-                let region = names::shorten(&cause.region, NAME_CHARS_MAX);
-                format!("{region} on {}", rank(cause))
-            }
-        };
-        *causes.entry(name).or_default() += cause.joules;
-    }
-    let mut causes: Vec<_> = causes.into_iter().collect();
-    largest_first(&mut causes, |(_, joules)| *joules);
-    let whole_of = if is_most { "the waiting" } else { "that" };
-    let large = causes.iter().filter(|(_, caused)| *caused >= NAMED_PART_MIN * joules);
-    let named = large.take(NAMED_MAX).enumerate().map(|(at, (name, caused))| {
-        let by = if at == 0 { format!("of {whole_of} was caused by") } else { "by".to_owned() };
-        format!("{} {by} {name}", percent(*caused, joules))
+    let is_named = |cause: &&Cause| match is_most {
+        true => cause.joules > joules / 2.0 && !is_mpi(&cause.region),
+        false => cause.joules >= NAMED_PART_MIN * joules,
+    };
+    let large = waiting.causes.iter().filter(is_named);
+    let named = large.take(NAMED_MAX).enumerate().map(|(at, cause)| {
+        let by = if at == 0 { "of that was caused by" } else { "by" };
+        let region = names::shorten(&cause.region, NAME_CHARS_MAX);
+        format!("{} {by} {region} on {}", percent(cause.joules, joules), rank(cause))
     });
     words.extend(Some(named.collect::<Vec<_>>().join(", ")).filter(|causes| !causes.is_empty()));
-    if let Some(part) = without_cpu(waiting) {
-        let at = if is_most { 1 } else { words.len() };
-        words.insert(at, format!("in {part} of it, the late rank was not on a CPU"));
-    }
+    words.extend(without_cpu(waiting).map(|part| match is_most {
+        true => format!("in {part} of it, the late rank was not on a CPU: it slept, or lacked a CPU"),
+        false => format!("in {part} of it, the late rank was not on a CPU"),
+    }));
     words.extend(lower_bound(waiting).or_else(|| not_followed(summary)));
     words
 }

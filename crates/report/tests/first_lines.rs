@@ -100,6 +100,30 @@ fn the_functions_of_a_python_program_come_first_with_the_c_functions_that_they_c
 }
 
 #[test]
+fn the_path_of_a_python_program_leaves_out_the_interpreter() {
+    let mut summary = summary("python");
+    let is_below = |summary: &Summary, path: u32| {
+        let caller = summary.paths.parent[path as usize].map(|caller| summary.paths.name[caller as usize]);
+        caller.is_some_and(|name| &*summary.names[name as usize] == "expensive (work.py)")
+    };
+    let called = (0..summary.paths.len() as u32).find(|path| is_below(&summary, *path)).expect("a path");
+    let rows = &mut summary.devices[0].views[0].callpaths;
+    rows.iter_mut().filter(|row| row.path == called).for_each(|row| row.figures.dynamic_joules = Some(1e3));
+    let path = |summary: &Summary| {
+        let text = first::render(summary, Screen::new(80, false).with_rows(60), &[]);
+        text.lines().find(|line| line.starts_with("path ")).expect("a path").to_owned()
+    };
+    let innermost = summary.paths.name[called as usize] as usize;
+    summary.names[innermost] = "_PyEval_EvalFrameDefault".into();
+    assert!(path(&summary).ends_with(" > expensive (work.py)"), "{}", path(&summary));
+    for name in &mut summary.names {
+        *name = name.replace(".py)", ".js)").into();
+    }
+    regions(&mut summary).for_each(|row| row.region = row.region.replace(".py)", ".js)").into());
+    assert!(path(&summary).ends_with(" > _PyEval_EvalFrameDefault"), "{}", path(&summary));
+}
+
+#[test]
 fn the_tree_is_named_where_functions_that_others_call_have_most_joules() {
     let mut summary = summary("python");
     assert!(ampere_report::has_most_joules_in_callees(&summary));
@@ -558,6 +582,13 @@ fn an_estimate_with_default_watts_is_a_hint() {
     assert!(source(&summary).contains("ESTIMATE: no counter, shares only"));
     set(70.0, 9.0)(&mut summary);
     assert!(source(&summary).contains("ESTIMATE: no counter, by this node's watts"), "{}", source(&summary));
+    assert!(source(&summary).contains(" anyway (100 W, from the settings)"), "{}", source(&summary));
+    set(100.0, 4.0)(&mut summary);
+    assert!(source(&summary).contains(" anyway (100 W, assumed: not calibrated)"), "{}", source(&summary));
+    summary.run.notes.retain(|note| !note.contains("no energy counter was found"));
+    assert!(source(&summary).contains("ESTIMATE: chosen by --counters, shares only"), "{}", source(&summary));
+    summary.devices[0].source = "trace".to_owned();
+    assert!(source(&summary).contains("ESTIMATE: no counter, shares only"), "a trace does not say why");
 }
 
 #[test]
@@ -742,16 +773,23 @@ fn waiting_of(part: f64) -> Summary {
 }
 
 #[test]
-fn no_function_of_mpi_causes_waiting_for_ranks_without_a_cpu() {
+fn only_a_function_with_most_of_it_causes_waiting_for_ranks_without_a_cpu() {
     let text = |part: f64| {
         let text = first::render(&waiting_of(part), Screen::new(200, false), &[]);
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let without = text(0.9);
-    assert!(
-        without.contains(" 38.0 % of the waiting was caused by rank 1 in MPI, 30.0 % by work on rank 0 "),
-        "{without}"
-    );
+    let words = " in 90.0 % of it, the late rank was not on a CPU: it slept, or lacked a CPU ";
+    assert!(without.contains(words) && !without.contains("caused"), "{without}");
+    let mut slept = waiting_of(0.9);
+    slept
+        .run
+        .waiting
+        .iter_mut()
+        .flat_map(|waiting| &mut waiting.causes)
+        .for_each(|cause| cause.joules *= 2.0);
+    let slept = first::render(&slept, Screen::new(200, false), &[]);
+    assert!(slept.contains(" 60.0 % of that was caused by work on rank 0   in 90.0 % of it"), "{slept}");
     let with = text(0.0);
     let words = " 30.0 % of that was caused by work on rank 0, 28.0 % by MPI_Send on rank 1 ";
     assert!(with.contains(words), "{with}");

@@ -6,7 +6,7 @@ use crate::rows::shortened;
 use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary, View};
 use ampere_model::sum;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// The text between the regions of a call path.
 pub const SEPARATOR: &str = " > ";
@@ -52,6 +52,15 @@ pub enum Per {
 
 /// One value for each figure of [`By::figures`].
 pub type Values = [f64; 13];
+
+/// A row's figures in one run.
+pub struct Figured {
+    /// The subject and the name of the row.
+    pub key: (By, String),
+    pub values: Values,
+    /// The standard error of a sampled row, as a fraction of its joules.
+    pub error: Option<f64>,
+}
 
 const OF_RUNS: [&str; 13] = [
     "seconds",
@@ -192,7 +201,7 @@ fn sums_of(summary: &Summary, all_lead: bool) -> Sums<'_> {
 
 /// Returns all figures of a run. If `all_lead` is set, they are from the views that tables show; otherwise from the views that
 /// the settings chose, which are the same for all runs.
-pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Values)> {
+pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<Figured> {
     let sums = sums_of(summary, all_lead);
     let views = |device| match all_lead {
         true => Device::shown(device).collect(),
@@ -203,43 +212,46 @@ pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Val
         Per::Rank => f64::from(summary.run.ranks.max(1)),
         Per::Node => summary.run.nodes.len().max(1) as f64,
     };
-    let mut all = vec![((By::Run, String::new()), of_run(summary, &sums, divisor))];
+    let exact = |by, name: &str, values| Figured { key: (by, name.to_owned()), values, error: None };
+    let mut all = vec![exact(By::Run, "", of_run(summary, &sums, divisor))];
     for work in &summary.run.work {
         if let Some(joules) = work.joules_per_unit {
-            all.push(((By::Work, work.name.clone()), values([joules, work.units], 1.0)));
+            all.push(exact(By::Work, &work.name, values([joules, work.units], 1.0)));
         }
     }
     for (name, [joules, watts]) in devices(summary) {
-        all.push(((By::Device, name.to_owned()), values([joules, watts], divisor)));
+        all.push(exact(By::Device, name, values([joules, watts], divisor)));
     }
     for (by, view) in [(By::Function, "ranks"), (By::Kernel, "kernels")] {
         let of_kind = |device| views(device).into_iter().filter(|of| of.view == view);
         let shown: Vec<(&Device, &View)> =
             topmost(summary).flat_map(|device| of_kind(device).map(move |view| (device, view))).collect();
         let (functions, paths) = over_devices::sums(summary, &shown);
-        let of_calls = |sum: Sum| {
-            let Sum { joules, inclusive, seconds, calls, dynamic, inclusive_dynamic } = sum;
+        let of_calls = |sum: &Sum| {
+            let Sum { joules, inclusive, seconds, calls, dynamic, inclusive_dynamic } = *sum;
             values([joules, inclusive, seconds, calls, dynamic, inclusive_dynamic], divisor)
         };
-        all.extend(functions.into_iter().map(|(name, sum)| ((by, name.to_owned()), of_calls(sum))));
+        let mut push = |key, values, (error, sum): (Option<&f64>, &Sum)| {
+            let error = error.filter(|_| sum.joules > 0.0).map(|error| error / sum.joules);
+            all.push(Figured { key, values, error });
+        };
+        for (name, sum) in functions {
+            let error = sums.sampled_errors.get(name).filter(|_| by == By::Function);
+            push((by, name.to_owned()), of_calls(&sum), (error, &sum));
+        }
         if by == By::Function {
-            let python = over_devices::by_python(summary, &paths).into_iter();
-            all.extend(python.map(|(name, sum)| {
+            let (of_paths, of_python) = over_devices::sampled_errors(summary, &shown, &paths);
+            for (name, sum) in over_devices::by_python(summary, &paths) {
                 let figures = [sum.joules, sum.seconds, sum.dynamic];
-                ((By::Python, name.to_owned()), values(figures, divisor))
-            }));
-            let name = |path: u32| shortened(summary, path).join(SEPARATOR);
-            all.extend(paths.into_iter().map(|(path, sum)| ((By::CallPath, name(path)), of_calls(sum))));
+                push((By::Python, name.to_owned()), values(figures, divisor), (of_python.get(name), &sum));
+            }
+            for (path, sum) in paths {
+                let name = shortened(summary, path).join(SEPARATOR);
+                push((By::CallPath, name), of_calls(&sum), (of_paths.get(&path), &sum));
+            }
         }
     }
     all
-}
-
-/// Returns the standard errors of sampled functions, as fractions of their joules.
-pub fn sampled_errors(summary: &Summary, all_lead: bool) -> HashMap<&str, f64> {
-    let Sums { regions, sampled_errors, .. } = sums_of(summary, all_lead);
-    let fraction = |(name, joules): (_, f64)| Some((name, sampled_errors.get(name)? / joules));
-    regions.into_iter().filter(|(_, joules)| *joules > 0.0).filter_map(fraction).collect()
 }
 
 fn values<const N: usize>(figures: [f64; N], divisor: f64) -> Values {

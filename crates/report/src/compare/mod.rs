@@ -33,10 +33,10 @@ use ampere_figures::summary::Summary;
 use ampere_model::digits::{self, MEASURED, column};
 use ampere_model::text::{printable, short};
 use check::Checked;
-use figures::Kind;
 pub use figures::{By, Per};
+use figures::{Figured, Kind};
 use statistics::{Difference, Sample};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 const NAME_CHARS_MAX: usize = 56;
 /// The maximum length of an interval in a column.
@@ -94,10 +94,12 @@ pub struct Comparison {
     incomparable: Option<String>,
     notes: Vec<String>,
     rows: Vec<Row>,
-    /// The standard errors of each run's sampled functions, as fractions of their joules.
-    sampled_errors: Vec<HashMap<String, f64>>,
+    /// The standard errors of sampled rows of each run, as fractions of their joules, by group.
+    sampled_errors: Vec<Vec<SampledErrors>>,
     checks: Vec<Checked>,
 }
+
+type SampledErrors = BTreeMap<(By, String), f64>;
 
 /// One figure in all groups.
 struct Row {
@@ -152,28 +154,27 @@ impl Comparison {
         let (count, mut at) = (sizes.iter().sum(), 0);
         let mut described = Vec::with_capacity(groups.len());
         for runs in groups {
-            let mut abouts = Vec::with_capacity(runs.len());
+            let (mut abouts, mut of_group) = (Vec::with_capacity(runs.len()), Vec::new());
             for run in runs {
                 let mut own = BTreeSet::new();
-                let of_functions = figures::sampled_errors(&run.summary, all_lead);
-                let mut errors = HashMap::new();
-                for (mut key, figures) in figures::of(&run.summary, all_lead, per) {
-                    let error = of_functions.get(key.1.as_str()).filter(|_| key.0 == By::Function).copied();
+                let mut errors = SampledErrors::new();
+                for Figured { mut key, values: figures, error } in figures::of(&run.summary, all_lead, per) {
                     if let Some(program) = programs.get(at) {
                         program.replace_name(&mut key);
                     }
-                    error.into_iter().for_each(|error| _ = errors.insert(key.1.clone(), error));
+                    error.into_iter().for_each(|error| _ = errors.insert(key.clone(), error));
                     if matches!(key.0, By::Function | By::Kernel) {
                         own.insert(key.1.clone());
                     }
                     values.entry(key).or_insert_with(|| vec![Default::default(); count])[at] = figures;
                 }
                 functions.push(own);
-                sampled_errors.push(errors);
+                of_group.push(errors);
                 at += 1;
                 abouts.push(About::of(run));
             }
             described.push(abouts);
+            sampled_errors.push(of_group);
         }
         let mut notes = notes(&described, &functions, per);
         notes.extend(programs::note(&programs));
@@ -261,19 +262,26 @@ impl Comparison {
             .map(|_| format!("{NOT_COMPARED} as a change: joules that cannot be compared"))
     }
 
-    /// Whether the difference of a sampled function between single runs is within the error of its samples.
+    /// Whether the errors of samples explain all differences of a row.
     fn is_within_sampling_error(&self, row: &Row) -> bool {
-        if self.has_samples() || row.by != By::Function || row.figure != row.by.shown(self.kind) {
+        (1..self.groups.len()).all(|group| self.is_sampling_error(row, group))
+    }
+
+    /// Whether the error of samples explains the difference between the first group and another one: the row has less than twice
+    /// its standard error. If the scatter of the runs is known, it decides, except for a row that only one of the groups has.
+    fn is_sampling_error(&self, row: &Row, group: usize) -> bool {
+        let difference = &row.differences[group - 1];
+        let is_in_one = [0, group].iter().any(|at| row.groups[*at].mean == 0.0);
+        if row.figure != row.by.shown(self.kind) || (difference.p.is_some() && !is_in_one) {
             return false;
         }
+        let key = (row.by, row.name.clone());
         let error = |at: usize| {
-            let error = self.sampled_errors.get(at).and_then(|errors| errors.get(&row.name));
-            error.copied().unwrap_or_default() * row.groups[at].mean
+            let runs = self.sampled_errors.get(at).into_iter().flatten().zip(&row.groups[at].values);
+            let of_runs = runs.filter_map(|(errors, joules)| Some(errors.get(&key)? * joules));
+            of_runs.fold(0.0, f64::hypot) / row.groups[at].values.len() as f64
         };
-        let is_within = |(group, difference): (usize, &Difference)| {
-            difference.of_means.abs() < 2.0 * error(0).hypot(error(group))
-        };
-        (1..).zip(&row.differences).all(is_within)
+        difference.of_means.abs() < 2.0 * error(0).hypot(error(group))
     }
 
     /// Whether there are groups of several runs, whose noise is known.

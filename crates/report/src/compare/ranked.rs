@@ -42,7 +42,7 @@ impl Row {
     }
 
     /// Returns the largest mean of a group.
-    fn size(&self) -> f64 {
+    pub(super) fn size(&self) -> f64 {
         self.groups.iter().map(|group| group.mean).fold(0.0, f64::max)
     }
 
@@ -92,7 +92,7 @@ impl Comparison {
         self.incomparable.is_none() || !row.is_in_joules()
     }
 
-    fn is_small(&self, row: &Row) -> bool {
+    pub(super) fn is_small(&self, row: &Row) -> bool {
         match row.by {
             By::Run | By::Work | By::Device => row.is_zero(),
             By::Python | By::Function | By::Kernel | By::CallPath => {
@@ -115,7 +115,7 @@ impl Comparison {
             |row: &&Row| row.is_significant() == Some(false) || self.is_within_sampling_error(row);
         let (rest, differ): (Vec<&Row>, _) = rows.into_iter().partition(is_unclear);
         let (mut unclear, by_chance): (Vec<&Row>, _) =
-            rest.into_iter().partition(|row| row.is_within_noise());
+            rest.into_iter().partition(|row| row.is_within_noise() || self.is_within_sampling_error(row));
         if by != By::Run {
             largest_first(&mut unclear, |row| row.size());
         }

@@ -137,7 +137,9 @@ fn head(comparison: &Comparison, (below, width): (&str, usize), out: &mut String
         method(below)
             .split_inclusive(". ")
             .try_for_each(|of| paragraph(&indent, of.trim_end(), width, out))?;
-    } else if comparison.rows.iter().any(|row| comparison.is_within_sampling_error(row)) {
+    }
+    if comparison.rows.iter().any(|row| !comparison.is_small(row) && comparison.is_within_sampling_error(row))
+    {
         let words = "no clear difference: less than twice the standard error of a sampled function";
         paragraph(&indent, words, width, out)?;
     }

@@ -13,6 +13,8 @@ const PARTS_MAX: usize = 3;
 const NOISE_MAX: f64 = 0.1;
 /// If groups are single runs, a part is named if it changes by at least this fraction of all joules.
 const CHANGE_MIN: f64 = 0.01;
+/// Static joules of an estimate are explained if they are at least this fraction of all joules.
+const MOST_MIN: f64 = 0.5;
 
 /// Returns a sentence for each group except the first.
 pub fn verdicts(comparison: &Comparison) -> Vec<String> {
@@ -64,7 +66,7 @@ fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
     let (mut differ, mut same, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     for (figure, name) in KINDS {
         match change_of(comparison, group, figure) {
-            Some(Some(change)) => differ.push(format!("{name} {change}")),
+            Some(Some(change)) => differ.push(format!("{name}{} {change}", assumed(comparison, figure))),
             Some(None) => match noise_unless_same(comparison, group, figure) {
                 Some(range) => unknown.push(format!("{name} not known ({range})")),
                 None => same.push(name),
@@ -81,6 +83,16 @@ fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
         differ.extend(unknown);
     }
     (all_joules(comparison, group), (!differ.is_empty()).then(|| differ.join(", ")))
+}
+
+/// Says how much of estimated joules is only the time, if it is most.
+fn assumed(comparison: &Comparison, figure: &str) -> String {
+    let all_estimated = comparison.groups.iter().flatten().all(|run| run.run.energy == "estimated");
+    let [part, whole] = [figure, "joules"].map(|figure| comparison.of_run(figure).map_or(0.0, Row::size));
+    match all_estimated && figure == "static_joules" && part >= MOST_MIN * whole {
+        true => format!(" ({:.0} % of it, idle watts x time)", 100.0 * part / whole),
+        false => String::new(),
+    }
 }
 
 /// Returns the change of a figure of the run in words; `Some(None)` if it is not significant or, between single runs, too small;
@@ -154,8 +166,10 @@ fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
     let views = [cpu_view, By::Kernel].into_iter().filter(is_part);
     let functions: Vec<_> = views.map(|by| comparison.ranked(by).differ).collect();
     let functions = functions.iter().flatten().filter(|row| !is_mpi(&row.name)).map(|row| (*row, shown(row)));
-    let mut parts: Vec<(&Row, String)> =
-        of_run.chain(functions).filter(|(row, _)| differs(&row.differences[group - 1])).collect();
+    let is_named = |(row, _): &(&Row, String)| {
+        differs(&row.differences[group - 1]) && !comparison.is_sampling_error(row, group)
+    };
+    let mut parts: Vec<(&Row, String)> = of_run.chain(functions).filter(is_named).collect();
     parts.sort_by(|a, b| {
         let size = |row: &Row| row.differences[group - 1].of_means.abs();
         size(b.0).total_cmp(&size(a.0))

@@ -213,11 +213,14 @@ impl<'a> Facts<'a> {
     }
 
     fn python_functions(&self) -> Vec<Row<'a>> {
-        let (_, paths) = over_devices::sums(self.summary, &self.views(&self.host_devices, "ranks"));
+        let views = self.views(&self.host_devices, "ranks");
+        let (_, paths) = over_devices::sums(self.summary, &views);
+        let (_, errors) = over_devices::sampled_errors(self.summary, &views, &paths);
         let row = |(name, sum): (&'a str, over_devices::Sum)| Row {
             name,
             joules: if self.is_dynamic { sum.dynamic } else { sum.joules },
             all_joules: sum.joules,
+            error: errors.get(name).map(|error| error / sum.joules),
             seconds: sum.seconds,
             ..Row::default()
         };

@@ -274,11 +274,15 @@ fn idle(facts: &Facts) -> Option<f64> {
 fn sources(summary: &Summary) -> String {
     let mut devices: Vec<&Device> = topmost(summary).collect();
     let all_estimated = devices.iter().all(|device| device.energy == "estimated");
+    // A trace does not record why its energy was estimated.
+    let is_chosen = devices.iter().all(|device| device.source == "estimate")
+        && !summary.run.notes.iter().any(|note| note.contains("no energy counter was found"));
+    let why = if is_chosen { "chosen by --counters" } else { "no counter" };
     match summary.run.energy.as_str() {
         "estimated" if all_estimated && devices.iter().all(|device| hints::are_watts_set(device)) => {
-            return "ESTIMATE: no counter, by this node's watts".to_owned();
+            return format!("ESTIMATE: {why}, by this node's watts");
         }
-        "estimated" if all_estimated => return "ESTIMATE: no counter, shares only".to_owned(),
+        "estimated" if all_estimated => return format!("ESTIMATE: {why}, shares only"),
         "none" if summary.devices.is_empty() => {
             let is_why =
                 |note: &&String| note.split_once(": ").is_some_and(|(of, _)| COUNTER_SOURCES.contains(&of));
@@ -486,7 +490,10 @@ fn hottest_path(facts: &Facts, screen: Screen) -> Vec<Line> {
     let views = facts.views(&facts.host_devices, "ranks");
     let paths = over_ranks::callpaths(facts.summary, &views, 1);
     let Some(hottest) = paths.rows.first() else { return Vec::new() };
-    let regions = facts.summary.regions_of(hottest.what);
+    let mut regions = facts.summary.regions_of(hottest.what);
+    if !facts.python.is_empty() {
+        regions.retain(|name| !["_Py", "Py", "libpython"].iter().any(|begin| name.starts_with(begin)));
+    }
     if regions.len() < 2 {
         return Vec::new();
     }

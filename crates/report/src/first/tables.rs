@@ -307,6 +307,10 @@ pub fn python(facts: &Facts, limit: usize, screen: Screen) -> Vec<Line> {
         Column::new(share_head(facts), joules.iter().map(|joules| percent(*joules, facts.whole)).collect()),
         Column::new(joules_head(facts), column(&joules, digits(facts))),
     ];
+    if rows.iter().any(|row| row.error.is_some()) {
+        let (head, cells) = known_of(facts, &rows, below.len());
+        before.push(Column::new(head, cells).dispensable(1));
+    }
     before.extend((!facts.is_time()).then(|| Column::new("s", seconds).dispensable(1)));
     let mut all: Vec<&str> = rows.iter().map(|row| row.name).collect();
     all.extend(below.iter().map(|(words, _)| words.as_str()));

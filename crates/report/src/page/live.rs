@@ -77,14 +77,18 @@ struct Charged {
     /// The calls and exclusive ticks of each region, over all counted locations.
     calls_and_ticks: Vec<(u64, u64)>,
     /// For each region that is a Python function, the joules and seconds of all ranks, including the functions in C that they
-    /// call.
-    python: Vec<Sum>,
+    /// call; and the part of sampled call paths.
+    python: [Vec<Sum>; 2],
+    /// Whether calls of a frame are counted, for each frame.
+    is_recorded: Vec<bool>,
 }
 
 impl Charged {
-    /// Returns the sum of a Python function.
-    fn python_at(&mut self, region: Option<RegionRef>) -> Option<&mut Sum> {
-        region.and_then(|region| self.python.get_mut(region.0 as usize))
+    /// Returns the sums of a Python function to which a frame that it called belongs.
+    fn python_at(&mut self, frame: u32, region: Option<RegionRef>) -> impl Iterator<Item = &mut Sum> {
+        let kinds = if self.is_recorded[frame as usize] { 1 } else { 2 };
+        let sums = self.python.iter_mut().take(kinds);
+        sums.filter_map(move |sums| sums.get_mut(region?.0 as usize))
     }
 }
 
@@ -122,23 +126,24 @@ fn unused(dynamic: Option<f64>, of_boxes: &[f64]) -> f64 {
     dynamic.map_or(0.0, |dynamic| rounded((dynamic - of_boxes.iter().sum::<f64>()).max(0.0)))
 }
 
-/// Returns the sums of Python functions by name, because several regions may have the same name.
-fn by_python<'a>(attributor: &'a Attributor, charged: &Charged) -> BTreeMap<&'a str, Sum> {
+/// Returns sums of Python functions by name, because several regions may have the same name.
+fn by_python<'a>(attributor: &'a Attributor, sums: &[Sum]) -> BTreeMap<&'a str, Sum> {
     let mut all: BTreeMap<&str, Sum> = BTreeMap::new();
-    let charged = attributor.regions.all().iter().zip(&charged.python);
-    for (region, sum) in charged.filter(|(_, sum)| sum.joules > 0.0) {
+    let sums = attributor.regions.all().iter().zip(sums);
+    for (region, sum) in sums.filter(|(_, sum)| sum.joules > 0.0) {
         all.entry(&region.name).or_default().add_exclusive(sum);
     }
     all
 }
 
-/// Returns the standard errors of sampled functions, computed as in a summary.
+/// Returns the standard errors of sampled functions, and of Python functions, computed as in a summary. `python` has the sampled
+/// parts of Python functions.
 fn sampled_errors<'a>(
     sums: &Sums<'a>,
     more: &HashMap<&str, More>,
-    active_seconds: Option<f64>,
-    period: Duration,
-) -> HashMap<&'a str, f64> {
+    python: &BTreeMap<&'a str, Sum>,
+    (active_seconds, period): (Option<f64>, Duration),
+) -> [HashMap<&'a str, f64>; 2] {
     let figures = sums.regions.iter().map(|(name, exclusive_joules)| {
         let More { calls, seconds: exclusive_seconds, .. } = more.get(name).copied().unwrap_or_default();
         let dynamic_joules = sums.dynamic_of.get(name).copied();
@@ -153,7 +158,11 @@ fn sampled_errors<'a>(
     let figures: Vec<Figures> = figures.collect();
     let samples = Samples::of(figures.iter(), active_seconds, period.as_secs_f64());
     let errors = figures.iter().map(|figures| samples.error_joules(figures));
-    sums.regions.iter().zip(errors).filter_map(|((name, _), error)| Some((*name, error?))).collect()
+    let functions = sums.regions.iter().zip(errors).filter_map(|((name, _), error)| Some((*name, error?)));
+    let is_dynamic = sums.dynamic.is_some();
+    let error =
+        |(name, sum): (&&'a str, &Sum)| Some((*name, samples.error_joules(&sum.figures(is_dynamic))?));
+    [functions.collect(), python.iter().filter_map(error).collect()]
 }
 
 /// Adds to the flame graph of kernels what is known of their devices.
@@ -184,11 +193,14 @@ impl LiveTables {
         let mut names = Names::default();
         let [of_functions, of_kernels] =
             [&ranks, &kernels].map(|charged| self.more_by_name(attributor, charged));
+        let [python, sampled_python] = ranks.python.each_ref().map(|sums| by_python(attributor, sums));
+        let mut python_errors = HashMap::new();
         if let Some(period) = attributor.stack_period {
             // The devices of a node divide their joules by the same CPU time.
             let seconds = topmost(summary).filter_map(|device| view(device, "ranks")?.active_seconds);
             let seconds = seconds.reduce(f64::max);
-            sums.sampled_errors = sampled_errors(&sums, &of_functions, seconds, period);
+            [sums.sampled_errors, python_errors] =
+                sampled_errors(&sums, &of_functions, &sampled_python, (seconds, period));
         }
         let (functions, kernel_rows) = rows::of_all(
             &sums,
@@ -196,7 +208,7 @@ impl LiveTables {
             |name| of_kernels.get(name).copied(),
             &mut names,
         );
-        let python = rows::of_python(&by_python(attributor, &ranks), sums.dynamic.is_some(), &mut names);
+        let python = rows::of_python(&python, &python_errors, sums.dynamic.is_some(), &mut names);
         let dynamic_joules = sums.dynamic;
         let mut tables =
             Tables { functions, python, kernels: kernel_rows, dynamic_joules, ..Tables::default() };
@@ -283,6 +295,9 @@ impl LiveTables {
         let row_of: Vec<Option<usize>> =
             regions.iter().map(|region| shown.iter().position(|name| *name == region.name)).collect();
         let is_wanted = |process: usize| rank.is_none_or(|rank| rank == process);
+        let is_wanted_location = |location: usize| processes.of[location].is_some_and(is_wanted);
+        let is_rank = |location: usize| attributor.is_rank(&attributor.locations[location]);
+        self.add_calls(attributor, &mut charged, is_rank, is_wanted_location);
         for view in leading_views(attributor, ViewKind::Ranks) {
             attributor.engine.each_node_account(view, |location, node, spent| {
                 let location = location.0 as usize;
@@ -294,7 +309,7 @@ impl LiveTables {
                     charged.joules[frame as usize] += spent.joules;
                     charged.dynamic[frame as usize] += spent.dynamic_joules;
                 }
-                if let Some(sum) = charged.python_at(self.python[frame as usize]) {
+                for sum in charged.python_at(frame, self.python[frame as usize]) {
                     sum.joules += spent.joules;
                     sum.dynamic += spent.dynamic_joules;
                 }
@@ -304,19 +319,16 @@ impl LiveTables {
                 }
             });
         }
-        let is_wanted = |location: usize| processes.of[location].is_some_and(is_wanted);
         for of_device in waits::of_devices(attributor) {
             for (sums, rows) in charged.waits.iter_mut().zip([&of_device.waited, &of_device.caused]) {
                 for ((location, node), joules) in
-                    rows.iter().filter(|((location, _), _)| is_wanted(location.0 as usize))
+                    rows.iter().filter(|((location, _), _)| is_wanted_location(location.0 as usize))
                 {
                     let (frame, _) = self.nodes[location.0 as usize][node.0 as usize];
                     sums[frame as usize] += joules.sum();
                 }
             }
         }
-        let is_rank = |location: usize| attributor.is_rank(&attributor.locations[location]);
-        self.add_calls(attributor, &mut charged, is_rank, is_wanted);
         charged
     }
 
@@ -340,7 +352,7 @@ impl LiveTables {
         let calls_and_ticks = vec![(0, 0); regions];
         let (joules, dynamic) = (vec![0.0; frames], vec![0.0; frames]);
         let waits = [vec![0.0; frames], vec![0.0; frames]];
-        let python = vec![Sum::default(); regions];
+        let python = [vec![Sum::default(); regions], vec![Sum::default(); regions]];
         Charged {
             joules,
             dynamic,
@@ -348,6 +360,7 @@ impl LiveTables {
             waits,
             calls_and_ticks,
             python,
+            is_recorded: vec![false; frames],
             ..Charged::default()
         }
     }
@@ -369,7 +382,8 @@ impl LiveTables {
                     *sum = (sum.0.saturating_add(calls), sum.1.saturating_add(ticks));
                 }
                 let (frame, _) = self.nodes[location][node];
-                if let Some(sum) = charged.python_at(self.python[frame as usize]) {
+                charged.is_recorded[frame as usize] |= calls > 0;
+                for sum in charged.python_at(frame, self.python[frame as usize]) {
                     sum.seconds += ticks as f64 / attributor.ticks_per_second as f64;
                 }
                 if is_wanted {

@@ -59,7 +59,8 @@ fn tables(summary: &Summary) -> Tables {
         &mut names,
     );
     let python = over_devices::by_python(summary, &calls);
-    let python = rows::of_python(&python, sums.dynamic.is_some(), &mut names);
+    let (_, errors) = over_devices::sampled_errors(summary, &views, &calls);
+    let python = rows::of_python(&python, &errors, sums.dynamic.is_some(), &mut names);
     let ranks = RankPlaces::new(summary, &views);
     let mut tables = Tables { functions, python, kernels, dynamic_joules: sums.dynamic, ..Tables::default() };
     tables.heat = heat(by_function(summary, &views, &ranks), &mut names);

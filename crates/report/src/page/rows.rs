@@ -129,7 +129,12 @@ impl Rows {
 }
 
 /// Returns the functions of Python programs, each with the functions in C that it calls. `sums` are by name.
-pub(super) fn of_python(sums: &BTreeMap<&str, Sum>, is_dynamic: bool, names: &mut Names) -> Rows {
+pub(super) fn of_python(
+    sums: &BTreeMap<&str, Sum>,
+    sampled_errors: &HashMap<&str, f64>,
+    is_dynamic: bool,
+    names: &mut Names,
+) -> Rows {
     let own = |sum: &Sum| if is_dynamic { sum.dynamic } else { sum.joules };
     let mut rows: Vec<(&str, &Sum)> =
         sums.iter().map(|(name, sum)| (*name, sum)).filter(|(_, sum)| own(sum) > 0.0).collect();
@@ -138,7 +143,7 @@ pub(super) fn of_python(sums: &BTreeMap<&str, Sum>, is_dynamic: bool, names: &mu
         rows.iter().filter(|_| is_dynamic).map(|(name, sum)| (*name, rounded(sum.dynamic))).collect();
     let rows: Vec<(&str, f64)> = rows.iter().map(|(name, sum)| (*name, rounded(sum.joules))).collect();
     let more = |name: &str| sums.get(name).map(|sum| More { seconds: sum.seconds, ..More::default() });
-    of_names(&rows, &dynamic, &HashMap::new(), more, names)
+    of_names(&rows, &dynamic, sampled_errors, more, names)
 }
 
 /// Returns the functions or kernels of one device.
