@@ -36,7 +36,8 @@ other consumer was active. 'possible' is the most: all sample intervals in which
 the joules between them may belong to paths that ran until then. Both are keyed by call path; 'possible_regions' is 'possible' by
 innermost region.
 A power metric's value is held from its sample on, or, if OTF2's mode is "last", since the sample before.
-A location whose event file is missing is skipped, and listed under "skipped".
+A location whose event file is missing is skipped, and listed under "skipped". A region that is never left ends with the last enter,
+leave or sample of its location.
 """
 import bisect, json, os, sys
 from collections import defaultdict
@@ -48,6 +49,13 @@ def node_of(location):
     while node is not None and node.class_name != "node":
         node = node.parent
     return node.name if node is not None else ""
+
+
+CONTEXTS = otf2.events.CallingContextLeave, otf2.events.CallingContextEnter, otf2.events.CallingContextSample
+
+
+def path_of(context):
+    return path_of(context.parent) + [context.region.name] if context is not None else []
 
 
 def read(trace_path):
@@ -64,12 +72,14 @@ def read(trace_path):
         hz = reader.timer_resolution
         for location, event in reader.events(present):
             stack = stacks[location]
-            if isinstance(event, otf2.events.Enter) or isinstance(event, otf2.events.Leave):
+            if isinstance(event, (otf2.events.Enter, otf2.events.Leave, *CONTEXTS)):
                 if stack and event.time > opened[location]:
                     segments[location].append((opened[location], event.time, tuple(stack)))
                 opened[location] = event.time
                 if isinstance(event, otf2.events.Enter):
                     stack.append(event.region.name)
+                elif isinstance(event, CONTEXTS):
+                    stack[:] = path_of(event.calling_context)[:-1 if isinstance(event, CONTEXTS[0]) else None]
                 elif stack:
                     stack.pop()
             elif isinstance(event, otf2.events.Metric):

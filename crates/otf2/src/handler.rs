@@ -54,8 +54,9 @@ pub trait EventHandler {
     }
 
     /// Called when no more events of a location can be read. This directly follows its last event, before any later event of
-    /// another location. Frames that are still open were never left.
-    fn end(&mut self, _location: LocationRef) -> Flow {
+    /// another location. Frames that are still open were never left. They end at `_last`, the time of the location's last enter,
+    /// leave or sample: a sample that finds the same frames as before calls no other method.
+    fn end(&mut self, _location: LocationRef, _last: u64) -> Flow {
         ControlFlow::Continue(())
     }
 

@@ -116,6 +116,9 @@ impl Stream<'_> {
                 };
                 let before = std::mem::replace(&mut self.context, target);
                 let nest = &mut self.nest;
+                if target.is_some() {
+                    nest.last = time;
+                }
                 contexts::walk(definitions, before, target, distance, |step| match step {
                     Step::Enter(region) => nest.enter(time, region, None, handler),
                     Step::Leave(region) => nest.leave(time, region, handler),
@@ -204,7 +207,7 @@ fn merge<H: EventHandler + ?Sized>(
             if stream.context.is_none() {
                 merged.unended.extend(std::iter::repeat_n(stream.location, stream.nest.end()));
             }
-            handler.end(stream.location)?;
+            handler.end(stream.location, stream.nest.last)?;
         }
     }
     ControlFlow::Continue(())

@@ -40,12 +40,14 @@ pub(crate) struct Nest {
     /// The leaves that are held. All have the same time.
     held: Vec<RegionRef>,
     held_at: u64,
+    /// The time of the last enter, leave or sample.
+    pub last: u64,
     pub found: Nesting,
 }
 
 impl Nest {
     pub fn new(location: LocationRef) -> Nest {
-        Nest { location, open: Vec::new(), held: Vec::new(), held_at: 0, found: Nesting::default() }
+        Nest { location, open: Vec::new(), held: Vec::new(), held_at: 0, last: 0, found: Nesting::default() }
     }
 
     #[inline]
@@ -66,6 +68,7 @@ impl Nest {
         value: Option<u64>,
         handler: &mut H,
     ) -> Flow {
+        self.last = time;
         handler.enter(self.location, time, region, value)?;
         if !self.held.is_empty() && self.remove_held_leave(region) {
             return handler.leave(self.location, time, region);
@@ -76,6 +79,7 @@ impl Nest {
 
     #[inline]
     pub fn leave<H: EventHandler + ?Sized>(&mut self, time: u64, region: RegionRef, handler: &mut H) -> Flow {
+        self.last = time;
         match self.open.last() {
             Some(frame) if frame.region == region => {
                 self.open.pop();

@@ -30,6 +30,7 @@ enum EventKind {
     Leave(RegionRef),
     /// A metric event with the number of its values. The values and the metric itself are in the batch.
     Metric(u32),
+    /// The end of a location. The time is that of its last enter, leave or sample.
     End,
     /// An event of communication, which is in the batch.
     Communication,
@@ -82,7 +83,7 @@ impl Batch {
                     let Some(metric) = metrics.next() else { continue };
                     handler.metric(location, time, *metric, own)?;
                 }
-                EventKind::End => handler.end(location)?,
+                EventKind::End => handler.end(location, time)?,
                 EventKind::Communication => {
                     let Some(event) = communications.next() else { continue };
                     handler.communication(location, time, *event)?;
@@ -164,8 +165,8 @@ impl EventHandler for BatchSender {
         self.push(location, time, EventKind::Metric(values.len() as u32))
     }
 
-    fn end(&mut self, location: LocationRef) -> Flow {
-        self.push(location, 0, EventKind::End)
+    fn end(&mut self, location: LocationRef, last: u64) -> Flow {
+        self.push(location, last, EventKind::End)
     }
 
     fn wants_communication(&self) -> bool {

@@ -296,11 +296,10 @@ pub fn trace_next_to(summary: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// A location, with its open frames and the time of its last event.
+/// A location, with its open frames.
 struct Track {
     on: ThreadNumber,
     open: Vec<RegionRef>,
-    last: u64,
 }
 
 /// A device whose power is shown.
@@ -443,7 +442,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             self.written.threads += 1;
             let on = ThreadNumber { process, thread: self.written.threads };
             self.written.format.thread(on, &location.name, self.written.out)?;
-            self.tracks.insert(reference.0, Track { on, open: Vec::new(), last: 0 });
+            self.tracks.insert(reference.0, Track { on, open: Vec::new() });
         }
         Ok(())
     }
@@ -471,7 +470,6 @@ impl<'a, 'o> Writer<'a, 'o> {
         let (name, at) = (self.name(region), self.time(time));
         let Some(track) = self.tracks.get_mut(location.0) else { return Ok(()) };
         track.open.push(region);
-        track.last = time;
         self.written.format.enter(track.on, at, (&name, calls), self.written.out)
     }
 
@@ -479,7 +477,6 @@ impl<'a, 'o> Writer<'a, 'o> {
         let at = self.time(time);
         let Some(track) = self.tracks.get_mut(location.0) else { return Ok(()) };
         let Some(region) = track.open.pop() else { return Ok(()) };
-        track.last = time;
         let (on, name) = (track.on, self.name(region));
         self.written.format.leave(on, at, &name, self.written.out)
     }
@@ -568,8 +565,8 @@ impl EventHandler for Writer<'_, '_> {
     }
 
     /// Ends the open frames at the time of the location's last event, as the attribution does.
-    fn end(&mut self, location: LocationRef) -> Flow {
-        let (open, last) = self.tracks.get(location.0).map_or((0, 0), |track| (track.open.len(), track.last));
+    fn end(&mut self, location: LocationRef, last: u64) -> Flow {
+        let open = self.tracks.get(location.0).map_or(0, |track| track.open.len());
         let written = (0..open).try_for_each(|_| self.end_one(location, last));
         self.count(written)
     }

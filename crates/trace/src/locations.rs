@@ -18,14 +18,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub(crate) struct LocationState {
     /// The time of the first enter.
     pub(crate) first: u64,
-    /// The time of the last enter or leave.
+    /// The time of the last enter or leave; at the end, also of the last sample.
     pub(crate) last: u64,
     /// The number of enters and leaves so far.
     pub(crate) events: u64,
     /// The number of open frames.
     pub(crate) depth: u64,
-    /// The number of events after which the open frames end, if it is known.
-    pub(crate) ends_after: Option<u64>,
+    /// The number of events after which the open frames end, and the time at which they do, if these are known.
+    pub(crate) ends_after: Option<(u64, u64)>,
     /// The number of calls that an enter counts as, unless it has a number of coalesced calls: 1, or 0 on a location of samples.
     pub(crate) calls: u32,
     pub(crate) index: LocationIndex,
@@ -37,8 +37,8 @@ impl LocationState {
     #[inline]
     pub(crate) fn count(&mut self, stream: &mut Stream) {
         self.events += 1;
-        if self.ends_after == Some(self.events) {
-            stream.close(self.last);
+        if let Some((_, time)) = self.ends_after.filter(|(events, _)| *events == self.events) {
+            stream.close(time);
             self.depth = 0;
         }
     }

@@ -46,7 +46,8 @@ enum Event {
     Enter(otf2::RegionRef, Option<u64>),
     Leave(otf2::RegionRef),
     Metric(MetricRef, Vec<MetricValue>),
-    End,
+    /// The end of a location, with the time at which its open frames end.
+    End(u64),
 }
 
 impl<'a, H: EventHandler> Merged<'a, H> {
@@ -115,9 +116,9 @@ impl<'a, H: EventHandler> Merged<'a, H> {
             (Event::Metric(metric, values), _) => self.inner.metric(location, time, metric, &values),
             (Event::Enter(region, calls), None) => self.inner.enter(location, time, region, calls),
             (Event::Leave(region), None) => self.inner.leave(location, time, region),
-            (Event::End, None) => self.inner.end(location),
+            (Event::End(last), None) => self.inner.end(location, last),
             (Event::Enter(region, calls), Some(state)) => {
-                (state.last, state.depth) = (time, state.depth + 1);
+                state.depth += 1;
                 let calls = calls.map_or(state.calls, |calls| calls.min(u32::MAX.into()) as u32);
                 let state = *state;
                 let known = self.regions.get_mut(region.0.into()).copied();
@@ -129,16 +130,16 @@ impl<'a, H: EventHandler> Merged<'a, H> {
                 self.step(state, Step::enter(time, known, calls))
             }
             (Event::Leave(_), Some(state)) => {
-                (state.last, state.depth) = (time, state.depth.saturating_sub(1));
+                state.depth = state.depth.saturating_sub(1);
                 let state = *state;
                 self.step(state, Step::leave(time))
             }
-            (Event::End, Some(state)) => {
+            (Event::End(last), Some(state)) => {
                 let state = *state;
                 for _ in 0..state.depth {
-                    self.step(state, Step::leave(state.last))?;
+                    self.step(state, Step::leave(last))?;
                 }
-                self.inner.end(location)
+                self.inner.end(location, last)
             }
         }
     }
@@ -184,9 +185,9 @@ impl<H: EventHandler> EventHandler for Merged<'_, H> {
         self.hold(location, time, Event::Leave(region))
     }
 
-    fn end(&mut self, location: LocationRef) -> Flow {
+    fn end(&mut self, location: LocationRef, last: u64) -> Flow {
         self.cpu_times.end(location);
-        self.hold(location, self.last, Event::End)
+        self.hold(location, self.last, Event::End(last))
     }
 
     fn metric(

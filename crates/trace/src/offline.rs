@@ -64,7 +64,7 @@ struct Feed<'a> {
     /// The time of the latest sample so far.
     latest_sample: u64,
     /// See [`Known::ends`].
-    late_ends: HashMap<u64, u64>,
+    late_ends: HashMap<u64, (u64, u64)>,
     /// The ticks that are added to all times, so that a delay does not make any of them less than 0.
     shift: u64,
     quality: Losses,
@@ -296,8 +296,8 @@ struct Known {
     /// Whether several locations record a metric of the same name, and `recorders` are not known yet.
     is_undecided: bool,
     /// For each location whose events end, with frames still open, before samples that had been read already: the number of its
-    /// enters and leaves, after which these frames end.
-    ends: HashMap<u64, u64>,
+    /// enters and leaves, after which these frames end, and the time at which they do.
+    ends: HashMap<u64, (u64, u64)>,
     /// The threads that only record metrics: see [`threads_without_frames`].
     without_frames: BTreeSet<LocationRef>,
     /// Whether these threads were not known before the pass.
@@ -560,10 +560,11 @@ impl EventHandler for Feed<'_> {
     }
 
     /// Ends the open frames of a location at the time of its last event, because nothing is known about it after that.
-    fn end(&mut self, location: LocationRef) -> Flow {
+    fn end(&mut self, location: LocationRef, last: u64) -> Flow {
         if let Some(state) = self.locations.get_mut(location.0) {
+            state.last = state.last.max(last.saturating_add(self.shift));
             if state.depth > 0 && state.last < self.latest_sample {
-                self.late_ends.insert(location.0, state.events);
+                self.late_ends.insert(location.0, (state.events, state.last));
             }
             self.pipeline.stream(state.index).into_iter().for_each(|stream| stream.close(state.last));
             if let Some(waiting) = &mut self.pipeline.attributor.waiting {
@@ -638,8 +639,8 @@ impl<'a> Feed<'a> {
         pipeline: &'a mut Pipeline,
         progress: &'a mut (dyn FnMut(u64) + Send),
     ) -> Feed<'a> {
-        for (location, events) in known.ends {
-            locations.get_mut(location).into_iter().for_each(|state| state.ends_after = Some(events));
+        for (location, end) in known.ends {
+            locations.get_mut(location).into_iter().for_each(|state| state.ends_after = Some(end));
         }
         let mut devices = TraceDevices::new(definitions, metrics, known.recorders, known.disproved);
         let cpu_times = CpuTimes::new(definitions, |location| locations.get_mut(location.0).is_some());

@@ -6,7 +6,7 @@
 //! powers.rs     names, units and powers                   parts.rs      devices that are parts of others
 //! leaves.rs     leaves out of order, any numbers          places.rs     scopes, nodes and ranks
 //! activity.rs   who was active, and baselines           simulated.rs  counters that follow what threads do
-//! gpus.rs       which kernels use which GPU
+//! gpus.rs       which kernels use which GPU              contexts.rs   frames that are sampled
 //! ```
 
 use ampere_tests::artifact;
@@ -21,9 +21,10 @@ use otf2::{
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 mod activity;
+mod contexts;
 mod gpus;
 mod leaves;
 mod parts;
@@ -277,38 +278,42 @@ impl Trace {
         [attribute(&trace, &[]), place.summary("out")]
     }
 
-    /// Returns the result of `ampere attribute`. `replay`, the trace that it writes, and `report -f chrome` must have
-    /// the same figures.
+    /// See [`everywhere`].
     fn everywhere(self) -> Value {
         let (place, trace) = self.finish();
-        let offline = attribute(&trace, &[]);
-        let mut replay = place.command(artifact("ampere"));
-        succeed(replay.arg("replay").arg(&trace).args(["--speed", "max", "-o"]).arg(place.path("out")));
-        let live = place.summary("out");
-        assert_same_figures(&live, &offline);
-        assert_same_figures(&attribute(&place.path("out/traces.otf2"), &[]), &offline);
-        for key in ["complete", "energy", "nodes"] {
-            assert_eq!(live["run"][key], offline["run"][key], "{key}: {}", live["run"]);
-        }
-        let (said, known) = (live["run"]["notes"].to_string(), list(&offline["run"], "notes"));
-        assert!(
-            known.iter().all(|note| said.contains(note.as_str().unwrap_or("?"))),
-            "{known:?} not in {said}"
-        );
-        let mut report = place.command(artifact("ampere"));
-        let report = succeed(report.args(["report", "-f", "chrome"]).arg(place.path("out")));
-        assert_eq!(text(&report.stderr), "", "what is drawn is what the summary has");
-        let events: Value = serde_json::from_slice(&report.stdout).expect("JSON");
-        let names = |list: &[Value], key: &str| -> BTreeSet<String> {
-            list.iter().filter_map(|entry| entry[key].as_str()).map(str::to_owned).collect()
-        };
-        let drawn = list(&events, "traceEvents").iter().filter(|event| event["ph"] == "C").cloned();
-        let drawn = names(&drawn.collect::<Vec<_>>(), "name");
-        let drawn: BTreeSet<_> =
-            drawn.iter().filter_map(|name| name.split(" [").next()).map(str::to_owned).collect();
-        assert_eq!(drawn, names(list(&offline, "devices"), "name"));
-        offline
+        everywhere(&place, &trace)
     }
+}
+
+/// Returns the result of `ampere attribute`. `replay`, the trace that it writes, and `report -f chrome` must have the same figures.
+fn everywhere(place: &Place, trace: &Path) -> Value {
+    let offline = attribute(trace, &[]);
+    let mut replay = place.command(artifact("ampere"));
+    succeed(replay.arg("replay").arg(trace).args(["--speed", "max", "-o"]).arg(place.path("out")));
+    let live = place.summary("out");
+    assert_same_figures(&live, &offline);
+    assert_same_figures(&attribute(&place.path("out/traces.otf2"), &[]), &offline);
+    for key in ["complete", "energy", "nodes"] {
+        assert_eq!(live["run"][key], offline["run"][key], "{key}: {}", live["run"]);
+    }
+    let (said, known) = (live["run"]["notes"].to_string(), list(&offline["run"], "notes"));
+    assert!(
+        known.iter().all(|note| said.contains(note.as_str().unwrap_or("?"))),
+        "{known:?} not in {said}"
+    );
+    let mut report = place.command(artifact("ampere"));
+    let report = succeed(report.args(["report", "-f", "chrome"]).arg(place.path("out")));
+    assert_eq!(text(&report.stderr), "", "what is drawn is what the summary has");
+    let events: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    let names = |list: &[Value], key: &str| -> BTreeSet<String> {
+        list.iter().filter_map(|entry| entry[key].as_str()).map(str::to_owned).collect()
+    };
+    let drawn = list(&events, "traceEvents").iter().filter(|event| event["ph"] == "C").cloned();
+    let drawn = names(&drawn.collect::<Vec<_>>(), "name");
+    let drawn: BTreeSet<_> =
+        drawn.iter().filter_map(|name| name.split(" [").next()).map(str::to_owned).collect();
+    assert_eq!(drawn, names(list(&offline, "devices"), "name"));
+    offline
 }
 
 /// Writes `main` from the first reading to the last, and readings of a counter of this unit, which has a zero of its own.

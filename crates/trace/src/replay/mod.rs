@@ -56,7 +56,7 @@ pub struct Replay {
     /// Nanoseconds since 1970 at `first`, if the trace has them.
     pub realtime_ns: Option<u64>,
     pub processes: Vec<ReplayedProcess>,
-    /// Each node with the time of its first enter and of its last enter or leave. Empty for a trace that ampere wrote.
+    /// Each node with the time of its first enter and of its last enter, leave or sample. Empty for a trace that ampere wrote.
     #[serde(default)]
     pub functions_ran: BTreeMap<String, (u64, u64)>,
     /// The devices, in the order of their first samples.
@@ -477,7 +477,7 @@ struct Survey<'a> {
     /// For each GPU stream, the number of open frames and the start of the outermost.
     streams: HashMap<LocationRef, (u32, u64)>,
     longest_frame: u64,
-    /// The time of each location's first enter, and of its last enter or leave.
+    /// The time of each location's first enter, and of its last enter, leave or sample.
     ran: HashMap<LocationRef, (u64, u64)>,
     attributor: Attributor,
     devices: TraceDevices<'a>,
@@ -704,6 +704,14 @@ impl EventHandler for Survey<'_> {
             if *depth == 0 {
                 self.longest_frame = self.longest_frame.max(time.saturating_sub(*begun));
             }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn end(&mut self, location: LocationRef, last: u64) -> Flow {
+        if let Some(ran) = self.ran.get_mut(&location) {
+            ran.1 = ran.1.max(last);
+            self.cover(last);
         }
         ControlFlow::Continue(())
     }

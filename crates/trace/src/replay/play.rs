@@ -101,9 +101,8 @@ struct PlayedLocation {
     late: Option<VecDeque<Event>>,
     /// The number of events in `late` that belong to kernels that have ended.
     complete: usize,
-    /// The open regions, and the time of the last enter or leave.
+    /// The open regions.
     stack: Vec<u32>,
-    last: u64,
     /// The names of the events that are counted with the location's samples.
     events: Vec<String>,
 }
@@ -236,7 +235,6 @@ impl<'a> Player<'a> {
                 late: location.gpu.then(VecDeque::new),
                 complete: 0,
                 stack: Vec::new(),
-                last: 0,
                 events: events.clone(),
             };
             self.locations.insert(reference, played);
@@ -322,7 +320,6 @@ impl<'a> Player<'a> {
     fn take(&mut self, at: LocationRef, event: Event) -> Flow {
         self.play_until(event.time)?;
         let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
-        location.last = event.time;
         if event.entered {
             location.stack.push(event.region);
         } else {
@@ -501,11 +498,10 @@ impl EventHandler for Player<'_> {
     }
 
     /// Ends frames that the trace never leaves, at the time of the location's last event, as in `ampere attribute`.
-    fn end(&mut self, at: LocationRef) -> Flow {
+    fn end(&mut self, at: LocationRef, last: u64) -> Flow {
         let Some(location) = self.locations.get(&at) else { return ControlFlow::Continue(()) };
-        let (time, open) = (location.last, location.stack.clone());
-        for region in open.into_iter().rev() {
-            self.take(at, Event { time, region, entered: false, id: 0 })?;
+        for region in location.stack.clone().into_iter().rev() {
+            self.take(at, Event { time: last, region, entered: false, id: 0 })?;
         }
         ControlFlow::Continue(())
     }

@@ -306,7 +306,6 @@ struct Place {
     /// Indices of streams in [`CallJoules`].
     streams: Vec<usize>,
     open: Vec<Open>,
-    last: u64,
 }
 
 struct Events<'a, 'b> {
@@ -370,7 +369,7 @@ impl<'a, 'b> Events<'a, 'b> {
             };
             let at = (node_of(self.definitions, reference), name.to_owned(), location.name.clone());
             let streams = self.charged.as_ref().map_or_else(Vec::new, |charged| charged.of(&at));
-            self.places.insert(reference, Place { row, streams, open: Vec::new(), last: 0 });
+            self.places.insert(reference, Place { row, streams, open: Vec::new() });
         }
         Ok(())
     }
@@ -390,7 +389,6 @@ impl<'a, 'b> Events<'a, 'b> {
     fn leave_one(&mut self, location: LocationRef, time: u64) -> rusqlite::Result<()> {
         let Some(place) = self.places.get_mut(&location) else { return Ok(()) };
         let Some(open) = place.open.pop() else { return Ok(()) };
-        place.last = time;
         let ticks = time.saturating_sub(open.time);
         if let Some(caller) = place.open.last_mut() {
             caller.below += ticks;
@@ -462,7 +460,6 @@ impl EventHandler for Events<'_, '_> {
 
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef, calls: Option<u64>) -> Flow {
         if let Some(place) = self.places.get_mut(&location) {
-            place.last = time;
             let calls = Some(calls.unwrap_or(1)).filter(|calls| *calls > 0);
             place.open.push(Open { region, time, calls, below: 0 });
         }
@@ -475,8 +472,8 @@ impl EventHandler for Events<'_, '_> {
     }
 
     /// Ends the open frames at the time of the location's last event, as the attribution does.
-    fn end(&mut self, location: LocationRef) -> Flow {
-        let (open, last) = self.places.get(&location).map_or((0, 0), |place| (place.open.len(), place.last));
+    fn end(&mut self, location: LocationRef, last: u64) -> Flow {
+        let open = self.places.get(&location).map_or(0, |place| place.open.len());
         let put = (0..open).try_for_each(|_| self.leave_one(location, last));
         self.count(put)
     }
