@@ -297,10 +297,7 @@ fn everywhere(place: &Place, trace: &Path) -> Value {
         assert_eq!(live["run"][key], offline["run"][key], "{key}: {}", live["run"]);
     }
     let (said, known) = (live["run"]["notes"].to_string(), list(&offline["run"], "notes"));
-    assert!(
-        known.iter().all(|note| said.contains(note.as_str().unwrap_or("?"))),
-        "{known:?} not in {said}"
-    );
+    assert!(known.iter().all(|note| said.contains(note.as_str().unwrap_or("?"))), "{known:?} not in {said}");
     let mut report = place.command(artifact("ampere"));
     let report = succeed(report.args(["report", "-f", "chrome"]).arg(place.path("out")));
     assert_eq!(text(&report.stderr), "", "what is drawn is what the summary has");
