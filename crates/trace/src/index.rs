@@ -22,7 +22,7 @@ pub(crate) const CORRELATION_NAME: &str = "ampere::correlation";
 /// The metric of a location's own CPU time: cumulative, in seconds.
 pub(crate) const CPU_TIME: &str = "ampere::cpu_time";
 /// The reason for an incomplete run if several recorders may read the same counter.
-pub(crate) const IN_DOUBT: &str = "it is unknown which recorders of one metric read the same counter: more than 1 % of the joules may be counted twice, or belong to another node";
+pub(crate) const IN_DOUBT: &str = "it is unknown which recorders of one metric read the same counter: more than 1 % of the joules may be counted twice, be missing, or belong to another node";
 
 /// Finds the attribute with the number of calls that an enter event stands for.
 pub(crate) fn calls_attribute(definitions: &otf2::Definitions) -> Option<AttributeRef> {

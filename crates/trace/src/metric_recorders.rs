@@ -4,10 +4,13 @@
 //! Apart from a constant, two recorders of the same counter never differ by more than the counter can rise between their
 //! readings, plus the updates that one of them sees earlier than the other. If they differ by more, there are two devices. If
 //! they do not, and the counter has risen by much more than that, there is one. Otherwise it is unknown, and they are treated
-//! as two.
+//! as two, except counters of whole nodes.
+//!
+//! GPUs of ranks with balanced load differ this little, too, as do cores. They count as one only if something else shows it: the
+//! same absolute values, the same increments or powers, or differences that do not drift.
 
 use crate::metrics::{Metrics, OnNodes};
-use crate::places::{Place, Ranks, has_threads, node_of, process_of};
+use crate::places::{Place, Ranks, has_threads, node_of, own_part, process_of};
 use crate::series::{Key, Series};
 use crate::shares::Share;
 use ampere_attribution::{Increase, Sample};
@@ -32,6 +35,21 @@ const UPDATES: f64 = 2.0;
 const PROVING_RISE_RATIO: f64 = 10.0;
 /// A counter that stands still at this fraction of its readings is updated less often than it is read.
 const STILL_PART_MIN: f64 = 0.2;
+/// A counter is absolute if its first value is as much as it gains in this time. One that starts at 0 in each process differs
+/// less between processes, which start together.
+const START_SECONDS: f64 = 10.0;
+/// Absolute counters that have gained this much before, and agree, are one.
+const AGREEING_SECONDS: f64 = 100.0;
+/// Differences of two recorders of one counter change by less than it gains in this time, or change back at once.
+const DRIFT_SECONDS: f64 = 0.02;
+const DRIFT_READINGS_MIN: u32 = 8;
+/// Where steps from one difference to the next are this small, squared and as a fraction of the variance, the differences
+/// drift. Of independent differences it is 2.
+const DRIFTING_STEPS_MAX: f64 = 0.5;
+/// At least this fraction of the values that change must be the same for both recorders, apart from coincidences.
+const EQUAL_PART_MIN: f64 = 0.125;
+/// Equal values exceed coincidences by this many standard deviations.
+const EQUAL_DEVIATIONS: f64 = 3.0;
 /// At least this many updates show whether two recorders saw the same ones.
 const UPDATES_MIN: u32 = 8;
 /// Joules in doubt matter if they are more than this fraction of the total.
@@ -49,7 +67,7 @@ const COMPARED_MAX: usize = 1024;
 pub(crate) struct Recorders {
     counters: HashMap<Key, Vec<ReadBy>>,
     notes: Vec<String>,
-    /// Joules that are counted twice if recorders that are treated as two counters read the same one, or that may be of another node.
+    /// Joules that are counted twice, or missing, if recorders read another number of counters, or that may be of another node.
     doubtful_joules: f64,
 }
 
@@ -114,7 +132,7 @@ impl Recorders {
         &self.notes
     }
 
-    /// Returns the joules that may be counted twice or be of another node.
+    /// Returns the joules that may be counted twice, be missing, or be of another node.
     pub fn doubtful_joules(&self) -> f64 {
         self.doubtful_joules
     }
@@ -199,6 +217,19 @@ impl Recorders {
             let unclear = counters[..at]
                 .iter()
                 .position(|other| compared.verdict(other[0], counter[0]) == Verdict::Unclear);
+            let is_one =
+                |at: &usize, other: &usize| other != at && compared.verdict(*other, *at) == Verdict::One;
+            let is_assumed = |at: &&usize| !counter.iter().any(|other| is_one(at, other));
+            let assumed: Vec<usize> = counter.iter().skip(1).filter(is_assumed).copied().collect();
+            if !assumed.is_empty() {
+                let joules: f64 = assumed.iter().map(|at| compared.tracks[*at].joules).sum();
+                self.doubtful_joules += joules;
+                self.notes.push(format!(
+                    "{what}: whether {} recorders read one counter cannot be determined from their values: they count as one \
+                     device, and {joules:.3} J are missing if they are not",
+                    assumed.len() + 1
+                ));
+            }
             if let Some(other) = unclear {
                 let joules = |counter: &[usize]| compared.tracks[counter[0]].joules;
                 let joules = joules(counter).min(joules(&counters[other]));
@@ -300,6 +331,10 @@ struct Track {
     /// The index among the survey's devices.
     device: usize,
     is_power: bool,
+    /// The GPU of the context, or the core's thread, that the scope names.
+    own_part: Option<String>,
+    /// Whether the values are about the whole node of the recorder.
+    is_of_node: bool,
     /// The times of the first and the last reading. `joules` counts from the first one.
     first: Option<u64>,
     time: Option<u64>,
@@ -321,9 +356,16 @@ struct Track {
     /// recorder of the same power, which reads it at other times, may differ by these joules.
     power: Option<f64>,
     changes: f64,
-    /// The times of the first and the last reading that shows another value than 0, and of the last reading.
+    /// The time and the joules of the reading before the last one.
+    previous: Option<(u64, f64)>,
+    /// The watts of the last two readings of a power, or else the joules since the readings before them. The last one is first.
+    values: [f64; 2],
+    /// The times of the first and the last reading that shows another value than 0.
     nonzero: Option<(u64, u64)>,
-    shown: u64,
+    /// The first and the last reading as they were recorded.
+    first_shown: Option<(u64, f64)>,
+    shown: (u64, f64),
+    was_reset: bool,
 }
 
 impl Track {
@@ -335,6 +377,8 @@ impl Track {
             place,
             device,
             is_power,
+            own_part: None,
+            is_of_node: false,
             first,
             time,
             joules: 0.0,
@@ -347,14 +391,19 @@ impl Track {
             gap_seconds: f64::INFINITY,
             power: None,
             changes: 0.0,
+            previous: None,
+            values: [f64::NAN; 2],
             nonzero: None,
-            shown: 0,
+            first_shown: None,
+            shown: (0, 0.0),
+            was_reset: false,
         }
     }
 
     /// Processes the value that a reading shows.
     fn show(&mut self, time: u64, value: f64) {
-        self.shown = time;
+        self.first_shown.get_or_insert((time, value));
+        self.shown = (time, value);
         if value != 0.0 {
             self.nonzero.get_or_insert((time, time)).1 = time;
         }
@@ -363,8 +412,8 @@ impl Track {
     /// Whether it shows only zeros for most of the time, from one on, while another recorder shows other values.
     fn ends_in_zeros(&self, all: &[Track]) -> bool {
         let Some((first, last)) = self.nonzero else { return false };
-        let zeros = self.shown.saturating_sub(last);
-        let covers = |(begin, end): (u64, u64)| begin <= last && end + zeros / 100 >= self.shown;
+        let zeros = self.shown.0.saturating_sub(last);
+        let covers = |(begin, end): (u64, u64)| begin <= last && end + zeros / 100 >= self.shown.0;
         zeros > last - first && all.iter().filter_map(|other| other.nonzero).any(covers)
     }
 
@@ -380,6 +429,9 @@ impl Track {
         }
         self.gap_seconds = self.time.map_or(f64::INFINITY, seconds);
         self.first.get_or_insert(time);
+        self.previous = self.time.map(|before| (before, self.joules));
+        let value = if self.is_power { joules / self.gap_seconds } else { joules };
+        self.values = [value, self.values[0]];
         if self.is_power && self.gap_seconds > 0.0 && self.gap_seconds.is_finite() {
             let watts = joules / self.gap_seconds;
             let change = self.power.replace(watts).map_or(0.0, |before| (watts - before).abs());
@@ -394,6 +446,20 @@ impl Track {
     /// Returns the time from the first to the last reading.
     fn covered(&self) -> u64 {
         self.first.zip(self.time).map_or(0, |(first, last)| last.saturating_sub(first))
+    }
+
+    /// Whether it covers nine tenths of the time of another one.
+    fn covers_most_of(&self, other: &Track) -> bool {
+        let begin = self.first.max(other.first).unwrap_or(0);
+        let both = self.time.min(other.time).unwrap_or(0).saturating_sub(begin);
+        both >= other.covered() - other.covered() / 10
+    }
+
+    /// Returns the value of an energy that was recorded first, and the rise per tick of its values, if both are above 0.
+    fn absolute(&self) -> Option<(f64, f64)> {
+        let ((begin, first), (end, last)) = (self.first_shown.filter(|_| !self.was_reset)?, self.shown);
+        let rise = (last - first) / end.saturating_sub(begin) as f64;
+        (!self.is_power && first > 0.0 && rise > 0.0 && rise.is_finite()).then_some((first, rise))
     }
 
     /// Whether the last reading shows only one update. `update_seconds` may be too long: it is at least the time between readings.
@@ -426,6 +492,8 @@ struct Compared {
     /// The power that a device of this kind does not exceed.
     watts: f64,
     is_gpu: bool,
+    /// Whether it is a counter of cores.
+    is_core: bool,
     /// Whether the counter is that of a part which all processes of the node use.
     is_shared: bool,
     ticks_per_second: f64,
@@ -444,6 +512,65 @@ struct Pair {
     /// Joules of both at the first comparison.
     first: Option<(f64, f64)>,
     updates: SeenUpdates,
+    drift: Drift,
+    equality: Equality,
+}
+
+/// How the differences of two recorders change in time. The joules of one are interpolated for the times of the other.
+#[derive(Clone, Copy)]
+struct Drift {
+    count: u32,
+    mean: f64,
+    /// The sum of the squares of deviations from the mean.
+    squares: f64,
+    last: f64,
+    /// The sum of the squares of the steps from each difference to the next.
+    steps: f64,
+}
+
+impl Drift {
+    const NEW: Drift = Drift { count: 0, mean: 0.0, squares: 0.0, last: 0.0, steps: 0.0 };
+
+    fn add(&mut self, difference: f64) {
+        if self.count > 0 {
+            self.steps += (difference - self.last).powi(2);
+        }
+        self.last = difference;
+        self.count += 1;
+        let deviation = difference - self.mean;
+        self.mean += deviation / f64::from(self.count);
+        self.squares += deviation * (difference - self.mean);
+    }
+
+    /// Whether the differences drift, by more than a counter of this power explains.
+    fn is_seen(&self, watts: f64) -> bool {
+        // The variance of values that are spread evenly is a twelfth of their range, squared.
+        let range = (12.0 * self.squares / f64::from(self.count.max(1))).sqrt();
+        self.count >= DRIFT_READINGS_MIN
+            && range > DRIFT_SECONDS * watts
+            && self.steps < DRIFTING_STEPS_MAX * self.squares
+    }
+}
+
+/// How many of a recorder's values that differ from its previous one are equal to the other's last value.
+#[derive(Clone, Copy)]
+struct Equality {
+    varying: u32,
+    equal: u32,
+    /// The number of values that are equal to the other's value before its last one.
+    by_chance: u32,
+}
+
+impl Equality {
+    const NEW: Equality = Equality { varying: 0, equal: 0, by_chance: 0 };
+
+    fn is_seen(self) -> bool {
+        let [varying, equal, by_chance] = [self.varying, self.equal, self.by_chance].map(f64::from);
+        let more = equal - by_chance;
+        more > 0.0
+            && more >= EQUAL_PART_MIN * varying
+            && more.powi(2) >= EQUAL_DEVIATIONS.powi(2) * (equal + by_chance)
+    }
 }
 
 /// Compares the updates of a counter that two recorders saw.
@@ -486,6 +613,8 @@ impl Pair {
         seconds: [f64::INFINITY; 2],
         first: None,
         updates: SeenUpdates::NEW,
+        drift: Drift::NEW,
+        equality: Equality::NEW,
     };
 
     /// Compares two readings. `reach` is the most that the counter can have gained in `seconds`, the time between them.
@@ -503,7 +632,7 @@ impl Pair {
 
     /// Starts again after one of the recorders was reset, because the constant is now a different one.
     fn begin_again(&mut self) {
-        *self = Pair { least: Pair::NEW.least, most: Pair::NEW.most, ..*self };
+        *self = Pair { least: Pair::NEW.least, most: Pair::NEW.most, drift: Drift::NEW, ..*self };
     }
 }
 
@@ -533,6 +662,7 @@ impl Compared {
                 continue;
             }
             self.compare(other, at);
+            self.follow(other, at);
             if joules > 0.0 && self.tracks[other].time.is_some() {
                 let other_joules = self.tracks[other].joules;
                 let both = if other < at { (other_joules, now) } else { (now, other_joules) };
@@ -551,6 +681,30 @@ impl Compared {
         let reach = self.watts * (seconds + UPDATE_SECONDS);
         let both = (self.tracks[first].joules, self.tracks[second].joules);
         self.pairs[pair(first, second)].compare(both, seconds, reach, second == later);
+    }
+
+    /// Compares the last reading of a recorder with the one of another that lies between its last two.
+    fn follow(&mut self, other: usize, at: usize) {
+        let (own, of_other) = (&self.tracks[at], &self.tracks[other]);
+        let (Some(time), Some((begin, joules)), Some(between)) = (own.time, own.previous, of_other.time)
+        else {
+            return;
+        };
+        if begin >= time || !(begin..=time).contains(&between) {
+            return;
+        }
+        let part = (between - begin) as f64 / (time - begin) as f64;
+        let difference = joules + part * (own.joules - joules) - of_other.joules;
+        let [value, before] = own.values;
+        let digits = DIGITS * if own.is_power { value } else { own.joules };
+        let is_equal = |to: f64| (value - to).abs() <= digits;
+        let pair = &mut self.pairs[pair(other.min(at), other.max(at))];
+        pair.drift.add(if other < at { difference } else { -difference });
+        if value > 0.0 && (value - before).abs() > digits {
+            pair.equality.varying += 1;
+            pair.equality.equal += u32::from(is_equal(of_other.values[0]));
+            pair.equality.by_chance += u32::from(is_equal(of_other.values[1]));
+        }
     }
 
     /// Compares the last reading of a recorder with those of the recorders with the same leader.
@@ -577,7 +731,19 @@ impl Compared {
                     counter.iter().map(|other| self.verdict(*other, track)).collect();
                 verdicts.contains(&Verdict::One) && !verdicts.contains(&Verdict::Two)
             };
-            match counters.iter().position(is_read_by) {
+            // A name says that there is one node.
+            let may_be_read_by = |counter: &Vec<usize>| {
+                counter.iter().all(|other| {
+                    let [one, two] = [track, *other].map(|at| &self.tracks[at]);
+                    one.is_of_node
+                        && two.is_of_node
+                        && one.covers_most_of(two)
+                        && two.covers_most_of(one)
+                        && self.verdict(*other, track) != Verdict::Two
+                })
+            };
+            let counter = counters.iter().position(is_read_by);
+            match counter.or_else(|| counters.iter().position(may_be_read_by)) {
                 Some(counter) => counters[counter].push(track),
                 None => counters.push(vec![track]),
             }
@@ -589,8 +755,28 @@ impl Compared {
         self.compare_with_others_of_leader(at);
         self.tracks[at].time = Some(time);
         self.tracks[at].before_rise = None;
+        self.tracks[at].previous = None;
+        self.tracks[at].was_reset = true;
         for other in (0..self.tracks.len()).filter(|other| *other != at) {
             self.pairs[pair(other.min(at), other.max(at))].begin_again();
+        }
+    }
+
+    /// Compares the first values of two absolute counters: `Some(Verdict::Two)` if one counter cannot have shown both.
+    fn verdict_of_absolute(&self, one: &Track, other: &Track) -> Option<Verdict> {
+        let ((first, rise), (second, other_rise)) = (one.absolute()?, other.absolute()?);
+        let second_of_rise = rise.max(other_rise) * self.ticks_per_second;
+        let between = one.first_shown?.0.abs_diff(other.first_shown?.0) as f64 / self.ticks_per_second;
+        let is_absolute = |seconds: f64| first.min(second) >= seconds * second_of_rise;
+        let apart = (first - second).abs() / second_of_rise;
+        match () {
+            () if is_absolute(START_SECONDS) && apart >= START_SECONDS * (1.0 + between) => {
+                Some(Verdict::Two)
+            }
+            () if is_absolute(AGREEING_SECONDS) && apart <= UPDATES * (UPDATE_SECONDS + between) => {
+                Some(Verdict::One)
+            }
+            () => None,
         }
     }
 
@@ -605,13 +791,19 @@ impl Compared {
         let has_updates = same + changed >= UPDATES_MIN;
         let updates_differ = has_updates && same < changed && one.shows_updates() && other.shows_updates();
         let between_readings = one.changes + other.changes;
+        let by_absolute = self.verdict_of_absolute(one, other);
+        let scopes_differ =
+            one.own_part.is_some() && other.own_part.is_some() && one.own_part != other.own_part;
+        if by_absolute == Some(Verdict::Two) || self.is_gpu && scopes_differ {
+            return Verdict::Two;
+        }
         if pair.contradiction > UPDATES * update + digits + between_readings || updates_differ {
             return Verdict::Two;
         }
         let Some(begun) = pair.first else { return Verdict::Unclear };
+        let watts = one.watts.max(other.watts);
         let risen = (one.joules - begun.0).min(other.joules - begun.1);
-        let unseen =
-            one.watts.max(other.watts) * pair.seconds.iter().sum::<f64>() + update + between_readings;
+        let unseen = watts * pair.seconds.iter().sum::<f64>() + update + between_readings;
         // A recorder has no reason to record one counter twice, unless it is for each hardware thread of a core.
         let is_of_part = |track: &Track| track.series.instance.is_some() && track.place.users.is_empty();
         let is_one_location =
@@ -619,9 +811,19 @@ impl Compared {
         // Two idle GPUs may have the same constant power, which sensors round to watts.
         let is_constant = |track: &Track| track.is_power && track.changes <= digits;
         let may_be_idle = self.is_gpu && is_constant(one) && is_constant(other);
-        let is_shown =
-            risen > 0.0 && risen + digits >= PROVING_RISE_RATIO * unseen && !is_one_location && !may_be_idle;
-        if is_shown { Verdict::One } else { Verdict::Unclear }
+        let may_be_balanced = (self.is_gpu || self.is_core)
+            && by_absolute != Some(Verdict::One)
+            && (one.is_power || pair.drift.is_seen(watts));
+        let has_risen = risen > 0.0 && risen + digits >= PROVING_RISE_RATIO * unseen;
+        let is_shown = match pair.equality.is_seen() {
+            true => has_risen || one.is_power,
+            false => has_risen && !may_be_balanced,
+        };
+        match () {
+            () if is_shown && !is_one_location && !may_be_idle => Verdict::One,
+            () if scopes_differ => Verdict::Two,
+            () => Verdict::Unclear,
+        }
     }
 }
 
@@ -691,7 +893,14 @@ impl Survey<'_> {
         }
         let device = found.add_to(&mut self.attributor)?;
         let is_power = self.attributor.devices[device].is_power();
-        let track = Track::new(series, found.place.clone(), device, is_power);
+        let is_core = found.counted.level == Some(Level::Cores);
+        let is_whole = matches!(found.counted.level, Some(Level::Node | Level::Platform));
+        let mut track = Track::new(series, found.place.clone(), device, is_power);
+        track.own_part = own_part(self.definitions, series.instance, is_core);
+        track.is_of_node = is_whole
+            && series.instance.is_none()
+            && !found.place.is_outside
+            && node_of(self.definitions, series.location) == found.place.node;
         let ticks_per_second = self.attributor.ticks_per_second as f64;
         let new = || Compared {
             tracks: Vec::new(),
@@ -700,6 +909,7 @@ impl Survey<'_> {
             pairs: Vec::new(),
             watts: watts_max_of(&found.traits.kind, &found.device.metric),
             is_gpu: found.traits.kind == "gpu" || metric_number(&found.device.metric).is_some(),
+            is_core,
             is_shared: matches!(
                 found.counted.level,
                 Some(Level::Node | Level::Platform | Level::Package | Level::Memory)
@@ -752,6 +962,7 @@ mod tests {
             pairs: Vec::new(),
             watts: 1000.0,
             is_gpu: false,
+            is_core: false,
             is_shared: false,
             ticks_per_second: 1000.0,
         };
@@ -781,6 +992,83 @@ mod tests {
             |at: usize| (0..64).filter(|other| *other != at && compared.are_compared(at, *other)).count();
         assert_eq!((others(0), (1..64).map(others).sum::<usize>()), (63, 63));
         assert_eq!(compared.counters((0..64).collect()), [(0..64).collect::<Vec<_>>()]);
+    }
+
+    /// Two GPUs with balanced load differ by less than a reading in such a short time.
+    #[test]
+    fn absolute_counters_with_other_values_are_two() {
+        for (starts, counters) in [
+            ([9.1e5, 3.3e5], vec![vec![0], vec![1]]),
+            ([9.1e5, 9.1e5], vec![vec![0, 1]]),
+            // Counters that started in each process, when it started.
+            ([0.0, 200.0], vec![vec![0, 1]]),
+        ] {
+            let mut compared = compared(2);
+            compared.is_gpu = true;
+            for at in 0..51 {
+                for (recorder, start) in starts.into_iter().enumerate() {
+                    let time = 100 * at + recorder as u64;
+                    compared.tracks[recorder].show(time, start + 45.0 * at as f64);
+                    compared.read(recorder, time, if at == 0 { 0.0 } else { 45.0 });
+                }
+            }
+            assert_eq!(compared.counters(vec![0, 1]), counters, "{starts:?}");
+        }
+    }
+
+    #[test]
+    fn gpus_whose_joules_drift_apart_are_not_taken_for_one() {
+        for (watts, is_gpu, verdict) in [
+            ([500.0, 503.0], true, Verdict::Unclear),
+            ([500.0, 503.0], false, Verdict::One),
+            ([500.0, 500.0], true, Verdict::One),
+        ] {
+            let mut compared = compared(2);
+            compared.is_gpu = is_gpu;
+            read(&mut compared, 0..41, |recorder, _| watts[recorder]);
+            assert_eq!(compared.verdict(0, 1), verdict, "{watts:?} {is_gpu}");
+        }
+    }
+
+    #[test]
+    fn gpus_with_noise_of_their_own_are_not_taken_for_one() {
+        // Up to 32 W, by the numbers of a generator.
+        let noise = |of: u64, at: u64| {
+            let mixed = (at * 2 + of + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            ((mixed ^ (mixed >> 29)) >> 44) as f64 / 32_768.0
+        };
+        for is_power in [true, false] {
+            for (is_one, verdict) in [(true, Verdict::One), (false, Verdict::Unclear)] {
+                let mut compared = compared(2);
+                compared.is_gpu = true;
+                compared.tracks.iter_mut().for_each(|track| track.is_power = is_power);
+                read(&mut compared, 0..301, |recorder, at| {
+                    400.0 + noise(if is_one { 0 } else { recorder as u64 }, at)
+                });
+                assert_eq!(compared.verdict(0, 1), verdict, "{is_power}");
+            }
+        }
+    }
+
+    #[test]
+    fn scopes_of_two_gpus_or_threads_and_a_whole_node_decide_what_values_do_not() {
+        for is_gpu in [true, false] {
+            let mut compared = compared(2);
+            (compared.is_gpu, compared.is_core) = (is_gpu, !is_gpu);
+            for (at, track) in compared.tracks.iter_mut().enumerate() {
+                track.own_part = Some(at.to_string());
+            }
+            read(&mut compared, 0..41, |recorder, _| 500.0 + 3.0 * recorder as f64);
+            assert_eq!(compared.verdict(0, 1), Verdict::Two, "{is_gpu}");
+        }
+        // Without a rise, the values show nothing.
+        for is_of_node in [true, false] {
+            let mut compared = compared(2);
+            compared.tracks.iter_mut().for_each(|track| track.is_of_node = is_of_node);
+            read(&mut compared, 0..41, |_, _| 0.0);
+            assert_eq!(compared.counters(vec![0, 1]).len(), if is_of_node { 1 } else { 2 });
+        }
     }
 
     #[test]

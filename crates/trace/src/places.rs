@@ -271,6 +271,31 @@ pub(crate) fn has_threads(definitions: &Definitions, process: LocationGroupRef) 
     definitions.locations.values().any(|of| of.group == Some(process) && of.kind == LocationType::CpuThread)
 }
 
+/// Returns the part of the node that the scope of a metric instance names and that has a counter of its own: the GPU of a
+/// context or stream or, for cores, a thread.
+pub(crate) fn own_part(
+    definitions: &Definitions,
+    instance: Option<MetricInstanceRef>,
+    is_core: bool,
+) -> Option<String> {
+    let instance = definitions.metric_instances.get(instance?)?;
+    let number = instance.scope_number;
+    let location = LocationRef::of_number(number).filter(|_| instance.scope == MetricScope::Location);
+    let location = location.and_then(|location| definitions.locations.get(location));
+    if is_core {
+        let thread = location.filter(|location| location.kind == LocationType::CpuThread);
+        return thread.map(|_| number.to_string());
+    }
+    let group = match instance.scope {
+        MetricScope::LocationGroup => LocationGroupRef::of_number(number),
+        _ => location?.group,
+    };
+    let group = definitions.location_groups.get(group?)?;
+    let is_context = group.kind == LocationGroupType::Accelerator;
+    let part = Place::of_tree(definitions, group.system_tree_parent.filter(|_| is_context)?).part;
+    (!part.is_empty()).then_some(part)
+}
+
 /// The part of the system that a metric's values are about.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Place {

@@ -57,7 +57,7 @@ pub struct Part {
     pub(crate) nesting: Nesting,
     /// Ticks of the first and the last reading of counters.
     pub(crate) readings: Option<(u64, u64)>,
-    /// Joules that may be counted twice.
+    /// Joules that may be counted twice or be missing.
     pub(crate) doubtful_joules: f64,
     pub(crate) other_threads: OtherThreads,
 }

@@ -308,3 +308,105 @@ fn processes_with_the_same_name_have_gpus_of_their_own() {
         }
     }
 }
+
+/// The load of the ranks is balanced: for 4 s, their GPUs differ by less than a reading.
+#[test]
+fn gpus_of_ranks_with_balanced_load_are_each_counted() {
+    // Either the counters are absolute, so that one cannot show both values, or they start at 0.
+    for (starts, is_complete) in [([9.1e11, 3.3e11], true), ([0.0, 0.0], false)] {
+        let mut trace = Trace::new();
+        let node = trace.node("a");
+        let class = trace.metric_in(GPU, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart);
+        for (rank, start) in (0..).zip(starts) {
+            let location = trace.rank(rank, node);
+            let mut writer = trace.writer(location);
+            writer.enter(0, trace.main).expect("an event");
+            for reading in 0..=40 {
+                let microjoules = start + (500.0 + 3.0 * rank as f64) * 1e5 * reading as f64;
+                let value = MetricValue::U64(microjoules as u64);
+                writer.metric(reading * SECOND / 10, class, &[value]).expect("a sample");
+            }
+            writer.leave(4 * SECOND, trace.main).expect("an event");
+            writer.close().expect("a location");
+        }
+        let summary = trace.everywhere();
+        assert_joules_are(&joules(&summary), &[2000.0, 2012.0]);
+        assert_eq!(summary["run"]["complete"], is_complete, "{}", notes(&summary));
+    }
+}
+
+/// Values that change with each reading: those of one power, which others read shortly after, or of several.
+#[test]
+fn powers_are_of_one_device_if_ranks_read_the_same_values() {
+    let noise = |of: u64, at: u64| {
+        let mixed = (at * 8 + of + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 50
+    };
+    let nvml = "nvml:::NVIDIA_A100:device_0:power";
+    // The metric, the ranks, the time between readings, whether each rank has its own device, the devices, and completeness.
+    for (metric, unit, ranks, tenths, are_own, devices, is_complete) in [
+        (nvml, "", 2, 1, true, 2, false),
+        (nvml, "", 2, 1, false, 1, true),
+        ("node power", "mW", 8, 10, false, 1, true),
+        // A name says that there is one node.
+        ("node power", "mW", 8, 1, true, 1, false),
+    ] {
+        let mut trace = Trace::new();
+        let node = trace.node("a");
+        let class = trace.metric_in(metric, unit, (MetricBase::Decimal, 0), MetricMode::AbsolutePoint);
+        let step = tenths * SECOND / 10;
+        for rank in 0..ranks {
+            let location = trace.rank(rank, node);
+            let mut writer = trace.writer(location);
+            writer.enter(SECOND, trace.main).expect("an event");
+            for reading in 0..=100 {
+                let swing = if metric == nvml { 1 } else { 50 };
+                let value = MetricValue::U64(400_000 + swing * noise(u64::from(are_own) * rank, reading));
+                writer.metric(SECOND + reading * step + rank * step / 9, class, &[value]).expect("a sample");
+            }
+            writer.leave(SECOND + 100 * step + rank * step / 9, trace.main).expect("an event");
+            writer.close().expect("a location");
+        }
+        let summary = trace.attribute(&[]);
+        assert_eq!(names(&summary).len(), devices, "{metric} {are_own}: {}", notes(&summary));
+        assert_eq!(summary["run"]["complete"], is_complete, "{metric} {are_own}: {}", notes(&summary));
+    }
+}
+
+/// The scopes are contexts on two GPUs, or two threads, each on its core.
+#[test]
+fn scopes_show_that_counters_of_equal_power_are_two() {
+    for metric in ["gpu energy", "core energy"] {
+        let mut trace = Trace::new();
+        let node = trace.node("a");
+        let main = trace.rank(0, node);
+        let mut metrics = Vec::new();
+        let class = trace.class(&[(metric, "J")]);
+        for (at, watts) in [(0, 400.0), (1, 402.0)] {
+            let (recorder, scope) = if metric == "gpu energy" {
+                let stream = trace.stream(at, "HIP[0:0]");
+                let group = trace.definitions.locations.get(stream).and_then(|of| of.group).expect("a group");
+                let gpu = trace.part("Device", &format!("GPU {at}"), Some(node), &[]);
+                let context = trace.definitions.location_groups.get_mut(group).expect("it exists");
+                context.system_tree_parent = Some(gpu);
+                context.creating_location_group = Some(LocationGroupRef(0));
+                (stream, (MetricScope::LocationGroup, u64::from(group.0)))
+            } else {
+                let thread = trace.thread(main, "thread");
+                (thread, (MetricScope::Location, thread.0))
+            };
+            metrics.push((
+                recorder,
+                trace.about(class, recorder, scope.0, scope.1),
+                [(1000.0 * at as f64, watts)],
+            ));
+        }
+        trace.calls(main, &[(0, "+work"), (40, "-work")]);
+        for (recorder, metric, values) in &metrics {
+            trace.reads(*recorder, &[(*metric, values)]);
+        }
+        let summary = trace.attribute(&[]);
+        assert_joules_are(&joules(&summary), &[1600.0, 1608.0]);
+        assert_eq!(summary["run"]["complete"], true, "{metric}: {}", notes(&summary));
+    }
+}
