@@ -13,6 +13,7 @@
 use crate::attributor::{Attributor, Device, Unit};
 use crate::curve::Curve;
 use crate::device::Disproof;
+use ampere_model::counted::{Counted, Level};
 use ampere_model::text::{compact, joules};
 use ampere_model::{Quality, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -301,13 +302,16 @@ fn is_same(whole: &Device, part: &Device) -> bool {
 /// Returns the parts of a device whose counters are added up for the comparison, so that each joule is counted once.
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
+    // Of a power supply, only its output: all supplies together contain the rest of the node.
+    let is_supply = |device: &Device| Counted::by_name(&device.info.metric).level == Some(Level::Supply);
+    let is_of_one = |part: &Device| !is_supply(whole) || is_supply(part);
     let contains = |whole: &Device, part: &Device| whole.info.contains(&part.info);
     let all: Vec<(usize, &Device)> = attributor
         .devices
         .iter()
         .enumerate()
         .filter(|(at, part)| attributor.counts(*at) && part.info.node == whole.info.node)
-        .filter(|(_, part)| is_measured(part) && contains(whole, part))
+        .filter(|(_, part)| is_measured(part) && is_of_one(part) && contains(whole, part))
         .collect();
     let is_topmost = |part: &Device| !all.iter().any(|(_, other)| contains(other, part));
     // If the library of the whole has parts of a kind itself, such as GPUs, another library's counters of this kind count them

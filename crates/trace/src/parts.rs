@@ -140,6 +140,11 @@ pub(crate) fn relate(
     related
 }
 
+/// Returns the fraction of its joules by which a part may exceed its whole because they are read at other times.
+fn read_apart(seconds: f64) -> f64 {
+    if seconds > 0.0 { (READ_APART_SECONDS / seconds).min(0.1) } else { 0.0 }
+}
+
 /// If more than this fraction of a power's readings, or of those that come out of order, is left out, the joules are in doubt.
 const MISREAD_RATIO_MAX: f64 = 0.01;
 
@@ -279,6 +284,7 @@ impl Node<'_> {
                 ));
             }
         }
+        self.check_supplies(&mut parts, doubts);
         self.place_cores(&packages, &mut parts, doubts);
         self.judge_unknown(&mut parts, doubts);
         self.doubt_equal(&parts, doubts);
@@ -565,36 +571,50 @@ impl Node<'_> {
         }
     }
 
-    /// Returns the joules of a whole, which for a power supply are those of all supplies of the node.
-    fn joules_of_whole(&self, whole: usize, parts: &[Vec<usize>]) -> f64 {
+    /// Compares the joules of all power supplies with those of the other devices. If the supplies have fewer, some are not recorded,
+    /// or a counter is wrong: then it is unknown what they contain.
+    fn check_supplies(&self, parts: &mut [Vec<usize>], doubts: &mut Vec<String>) {
         let is_supply = |at: &usize| self.devices[*at].counted.level == Some(Level::Supply);
-        if !is_supply(&whole) {
-            return self.devices[whole].joules;
+        let is_within = |at: &usize, wholes: &[usize]| wholes.iter().any(|whole| parts[*whole].contains(at));
+        let all: Vec<usize> =
+            (0..self.devices.len()).filter(is_supply).filter(|at| !self.devices[*at].is_stated).collect();
+        let supplies: Vec<usize> = all.iter().copied().filter(|at| !is_within(at, &all)).collect();
+        let contained: Vec<usize> =
+            (0..self.devices.len()).filter(|at| !is_supply(at) && is_within(at, &supplies)).collect();
+        let topmost: Vec<usize> = contained.iter().copied().filter(|at| !is_within(at, &contained)).collect();
+        let sum = |of: &[usize]| of.iter().map(|at| self.devices[*at].joules).sum::<f64>();
+        let seconds = topmost.iter().map(|at| self.devices[*at].seconds).fold(0.0, f64::max);
+        let [own, others] = [&supplies, &topmost].map(|of| sum(of));
+        if others <= own * (1.0 + PARTS_EXCESS_MAX) + others * read_apart(seconds) {
+            return;
         }
-        let supplies: Vec<usize> = (0..self.devices.len()).filter(is_supply).collect();
-        let is_output = |at: &usize| supplies.iter().any(|supply| parts[*supply].contains(at));
-        supplies.iter().filter(|at| !is_output(at)).map(|at| self.devices[*at].joules).sum()
+        let [names, of_others] = [&supplies, &topmost]
+            .map(|of| of.iter().map(|at| self.counter(*at)).collect::<Vec<_>>().join(", "));
+        doubts.push(format!(
+            "the power supplies ({names}) have {own:.3} J, fewer than the {others:.3} J of {of_others}: all are added; if a [[device]] names \
+             each counter to use, the others are left out"
+        ));
+        for supply in all {
+            parts[supply].retain(is_supply);
+        }
     }
 
     /// Finds the wholes with fewer joules than their parts.
     fn check(&self, parts: &[Vec<usize>], related: &mut Related) {
-        for (whole, of) in self.devices.iter().enumerate().filter(|(_, of)| !of.is_stated) {
+        // Power supplies contain the others together.
+        let is_judged = |of: &Device| !of.is_stated && of.counted.level != Some(Level::Supply);
+        for (whole, of) in self.devices.iter().enumerate().filter(|(_, of)| is_judged(of)) {
             let own = &parts[whole];
             let is_within =
                 |part: &usize| own.iter().any(|other| other != part && parts[*other].contains(part));
             let known = own.iter().filter(|part| self.devices[**part].counted.level.is_some());
             let once: Vec<usize> = known.filter(|part| !is_within(part)).copied().collect();
             let sum: f64 = once.iter().map(|part| self.devices[*part].joules).sum();
-            // A meter of the node may be behind its supplies, and so without their losses.
-            let is_same = |part: &usize| {
-                let level = self.devices[*part].counted.level;
-                level == of.counted.level || level == Some(Level::Supply)
-            };
-            let joules = self.joules_of_whole(whole, parts);
+            let is_same = |part: &usize| self.devices[*part].counted.level == of.counted.level;
             let beyond = if once.iter().all(is_same) { SAME_DIFFERENCE_MAX } else { PARTS_EXCESS_MAX };
             let seconds = once.iter().map(|part| self.devices[*part].seconds).fold(of.seconds, f64::max);
-            let apart = if seconds > 0.0 { sum * (READ_APART_SECONDS / seconds).min(0.1) } else { 0.0 };
-            if once.is_empty() || sum <= joules * (1.0 + beyond) + apart {
+            let apart = sum * read_apart(seconds);
+            if once.is_empty() || sum <= of.joules * (1.0 + beyond) + apart {
                 continue;
             }
             let names: Vec<String> = once.iter().map(|part| self.counter(*part)).collect();
@@ -603,7 +623,7 @@ impl Node<'_> {
                  is wrong",
                 self.of(whole).text(),
                 names.join(", "),
-                joules
+                of.joules
             );
             related.notes.push(doubt);
             related.disproved.push(self.of(whole).series);

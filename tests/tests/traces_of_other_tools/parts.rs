@@ -138,8 +138,8 @@ fn parts_are_not_added_to_their_whole() {
         ),
         (&[("PS1 Input energy", 90.0), ("PS2 Input energy", 0.0), ("package0 energy", 80.0)], 90.0),
         (
-            &[("system energy", 180.0), ("PSU1 energy", 90.0), ("PSU2 energy", 100.0), ("cpu energy", 95.0)],
-            180.0,
+            &[("system energy", 188.0), ("PSU1 energy", 90.0), ("PSU2 energy", 100.0), ("cpu energy", 95.0)],
+            188.0,
         ),
         // The name means nothing, and the metric has exactly the joules of all others.
         (&[("consumed energy", 170.0), ("package0 energy", 80.0), ("package1 energy", 90.0)], 170.0),
@@ -191,12 +191,9 @@ fn the_counter_of_an_mi300a_contains_the_package_with_its_number() {
 
 #[test]
 fn a_whole_that_its_parts_disprove_does_not_count() {
-    for (whole, watts) in [
-        ("rapl:::PSYS_ENERGY:PACKAGE0", 10.0),
-        ("system/energy", 0.0),
-        ("hdeem/BLADE/E", 90.0),
-        ("PSU1 energy", 55.0),
-    ] {
+    for (whole, watts) in
+        [("rapl:::PSYS_ENERGY:PACKAGE0", 10.0), ("system/energy", 0.0), ("hdeem/BLADE/E", 90.0)]
+    {
         let summary = of_watts(&[(whole, watts), ("package0 energy", 40.0), ("package1 energy", 60.0)]);
         assert_joules_are(&[total(&summary)], &[400.0]);
         assert_eq!(names(&summary), ["package0 energy", "package1 energy"]);
@@ -216,6 +213,7 @@ fn parts_of_an_unknown_whole_make_a_run_incomplete() {
         (&[("powercap:::ENERGY_UJ:ZONE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0_SUBZONE0", 30.0)][..], 100.0),
         (&[("package0 energy", 100.0), ("package1 energy", 90.0), ("core7 energy", 5.0)][..], 190.0),
         (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0", 50.0)][..], 100.0),
+        (&[("PSU1 energy", 55.0), ("package0 energy", 40.0), ("package1 energy", 60.0)][..], 155.0),
         // The other metrics may or may not be parts of the first one.
         (&[("supply energy", 100.0), ("VDD_CPU energy", 30.0), ("VDD_GPU energy", 40.0)][..], 170.0),
         (&[("Energy", 100.0), ("Energy PP0", 60.0)][..], 160.0),
