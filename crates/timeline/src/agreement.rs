@@ -303,7 +303,9 @@ fn is_same(whole: &Device, part: &Device) -> bool {
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
     // Of a power supply, only its output: all supplies together contain the rest of the node.
-    let is_supply = |device: &Device| Counted::by_name(&device.info.metric).level == Some(Level::Supply);
+    let is_supply = |device: &Device| {
+        device.info.is_by_other_tool && Counted::by_name(&device.info.metric).level == Some(Level::Supply)
+    };
     let is_of_one = |part: &Device| !is_supply(whole) || is_supply(part);
     let contains = |whole: &Device, part: &Device| whole.info.contains(&part.info);
     let all: Vec<(usize, &Device)> = attributor

@@ -419,7 +419,9 @@ impl PowerLimit {
     fn set_kind(&mut self, kind: &str, metric: &str) {
         let counted = Counted::by_name(metric);
         // A counter without a number may be that of all GPUs or packages of the node.
-        let is_one = counted.level.is_none() || counted.is_numbered() || self.has_gpu_number;
+        let has_number =
+            counted.is_numbered() || self.has_gpu_number || metric.ends_with(|c: char| c.is_ascii_digit());
+        let is_one = counted.level.is_none() || has_number;
         let kind = if self.is_gpu { "gpu" } else { kind };
         self.of_kind = watts_max_of(if is_one { kind } else { "node" }, metric);
     }
