@@ -61,7 +61,7 @@ fn the_next_run_of_the_embedded_host_is_without_tiny_functions() {
     let filter = filter_of(&place, "whole");
     let lines: Vec<&str> = filter.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
     assert_eq!(lines, ["SCOREP_REGION_NAMES_BEGIN", "  EXCLUDE tiny", "SCOREP_REGION_NAMES_END"], "{filter}");
-    assert!(filter.contains("# With it the next run records 99.9 % fewer calls"), "{filter}");
+    assert!(filter.contains("# With this filter, the next run records 99.9 % fewer calls"), "{filter}");
     place.write("tiny.filter", &filter);
     let run_filtered = |out: &str| {
         let mut command = place.ampere(["run", "-o", out, "--filter", "tiny.filter", "--"]);

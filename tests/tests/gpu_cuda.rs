@@ -440,7 +440,7 @@ fn the_doctor_reports_whether_kernels_will_be_seen() {
         list(&found, "checks").iter().filter(is_it).map(text).collect::<Vec<_>>()
     };
     assert_eq!(found(""), ["ok libcuda.so.1, libcupti.so.13: kernels are seen"]);
-    let other = "note other.so is loaded by CUDA instead: kernels are not seen";
+    let other = "note CUDA loads other.so instead of ampere's library: kernels are not seen";
     assert_eq!(found("other.so").last().map(String::as_str), Some(other));
     std::fs::remove_file(gpu.place.path("libcupti.so.13")).unwrap();
     let without =

@@ -7,7 +7,7 @@ use crate::power_sensor::PowerSensor;
 use crate::sameness::FirstReadings;
 use crate::topology::{CountedPart, CounterEvidence, metric_number};
 use ampere_attribution::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample, ViewIndex};
-use ampere_model::counted::Counted;
+use ampere_model::counted::{Counted, Level};
 use ampere_model::{MetricValue, Quality, Timestamp, device_name};
 use ampere_settings::{Config, DeviceSetting, Locations};
 use serde::{Deserialize, Serialize};
@@ -421,7 +421,8 @@ impl PowerLimit {
         // A counter without a number may be that of all GPUs or packages of the node.
         let has_number =
             counted.is_numbered() || self.has_gpu_number || metric.ends_with(|c: char| c.is_ascii_digit());
-        let is_one = counted.level.is_none() || has_number;
+        let may_be_several = matches!(counted.level, Some(Level::Package | Level::Gpu | Level::GpuBoard));
+        let is_one = has_number || !may_be_several;
         let kind = if self.is_gpu { "gpu" } else { kind };
         self.of_kind = watts_max_of(if is_one { kind } else { "node" }, metric);
     }

@@ -791,7 +791,8 @@ impl Compared {
         let has_updates = same + changed >= UPDATES_MIN;
         let updates_differ = has_updates && same < changed && one.shows_updates() && other.shows_updates();
         let between_readings = one.changes + other.changes;
-        let by_absolute = self.verdict_of_absolute(one, other);
+        // One counter may be shown from different values on, but then rises by the same joules.
+        let by_absolute = self.verdict_of_absolute(one, other).filter(|_| !pair.equality.is_seen());
         let scopes_differ =
             one.own_part.is_some() && other.own_part.is_some() && one.own_part != other.own_part;
         if by_absolute == Some(Verdict::Two) || self.is_gpu && scopes_differ {

@@ -136,7 +136,7 @@ fn parts_are_not_added_to_their_whole() {
             ],
             190.0,
         ),
-        (&[("PS1 Input energy", 90.0), ("PS2 Input energy", 0.0), ("package0 energy", 80.0)], 90.0),
+        (&[("PS1 Input energy", 90.0), ("PS2 Input energy", 1.0), ("package0 energy", 80.0)], 91.0),
         (
             &[("system energy", 188.0), ("PSU1 energy", 90.0), ("PSU2 energy", 100.0), ("cpu energy", 95.0)],
             188.0,
