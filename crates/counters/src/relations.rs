@@ -101,21 +101,21 @@ fn relate_overlapping(all: &[&mut Device], inside: &mut [BTreeSet<usize>]) -> Ve
         {
             continue;
         }
-        let (whole, part) = match () {
-            () if is_platform(other) => (own, other),
-            () if inside[own] == inside[other] => (own, own),
-            () if inside[own].is_superset(&inside[other]) => (own, other),
-            () if inside[other].is_superset(&inside[own]) => (other, own),
-            () => (own, own),
+        let related = match () {
+            () if is_platform(other) => Some((own, other)),
+            () if inside[own] == inside[other] => None,
+            () if inside[own].is_superset(&inside[other]) => Some((own, other)),
+            () if inside[other].is_superset(&inside[own]) => Some((other, own)),
+            () => None,
         };
-        if whole == part {
+        let Some((whole, part)) = related else {
             let [own, other] = [own, other].map(|at| &all[at].name);
             doubts.push(format!(
-                "{own} and {other} contain the same devices, and their joules are added: if one of them contains the other, its `contains` \
+                "{own} and {other} have parts in common, and their joules are added: if one of them contains the other, its `contains` \
                  has to name it"
             ));
             continue;
-        }
+        };
         inside[whole].insert(part);
         close(inside);
     }
