@@ -302,7 +302,7 @@ fn is_same(whole: &Device, part: &Device) -> bool {
 /// Returns the parts of a device whose counters are added up for the comparison, so that each joule is counted once.
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
-    // Of a power supply, only its output: all supplies together contain the rest of the node.
+    // A power supply is compared only with its output, because all supplies together contain the rest of the node.
     let is_supply = |device: &Device| {
         device.info.is_by_other_tool && Counted::by_name(&device.info.metric).level == Some(Level::Supply)
     };

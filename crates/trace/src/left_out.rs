@@ -14,7 +14,7 @@ pub(crate) struct LeftOut {
     pub limits: BTreeSet<String>,
     /// Powers of parts of a node that have an energy metric as well.
     pub measured: BTreeSet<String>,
-    /// Those of them that are the power of all parts of a kind, next to energies of single ones.
+    /// Powers in `measured` that are those of all parts of a kind, next to energies of single parts.
     pub of_all: BTreeSet<String>,
     /// Powers of unknown parts, in a trace that has energies.
     pub of_unknown: BTreeSet<String>,

@@ -149,8 +149,8 @@ fn read_apart(seconds: f64) -> f64 {
 const MISREAD_RATIO_MAX: f64 = 0.01;
 
 /// Returns the reason if the readings of another tool's device do not show all of its energy: they came out of order, a power was
-/// not a number or could not be true, or the counter of a processor or of a node, which always use energy, does not change any more.
-/// Nor does a counter show its energy if its values may be those of single intervals.
+/// not a number or could not be true, the counter of a processor or of a node, which always use energy, does not change any more,
+/// or the values of a counter may be the energies of single intervals.
 fn doubt_of_readings(found: &Found, mode: Option<MetricMode>, attributor: &Attributor) -> Option<String> {
     let number = found.number.filter(|number| !attributor.is_repeated(*number))?;
     let (device, text) = (&attributor.devices[number], found.text());

@@ -14,7 +14,7 @@ const NOISE_MAX: f64 = 0.1;
 /// If groups are single runs, a part is named if it changes by at least this fraction of all joules.
 const CHANGE_MIN: f64 = 0.01;
 /// Static joules of an estimate are explained if they are at least this fraction of all joules.
-const MOST_MIN: f64 = 0.5;
+const EXPLAINED_PART_MIN: f64 = 0.5;
 
 /// Returns a sentence for each group except the first.
 pub fn verdicts(comparison: &Comparison) -> Vec<String> {
@@ -89,7 +89,7 @@ fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
 fn assumed(comparison: &Comparison, figure: &str) -> String {
     let all_estimated = comparison.groups.iter().flatten().all(|run| run.run.energy == "estimated");
     let [part, whole] = [figure, "joules"].map(|figure| comparison.of_run(figure).map_or(0.0, Row::size));
-    match all_estimated && figure == "static_joules" && part >= MOST_MIN * whole {
+    match all_estimated && figure == "static_joules" && part >= EXPLAINED_PART_MIN * whole {
         true => format!(" ({:.0} % of it, idle watts x time)", 100.0 * part / whole),
         false => String::new(),
     }
