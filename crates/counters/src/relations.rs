@@ -9,7 +9,8 @@ use crate::file::text_of;
 use crate::{Device, Kind, Settings, Source, cray_pm, custom, estimate, hwmon, nvml, perf, rapl};
 use ampere_settings::CustomSource;
 
-/// Makes names unique and fills in [`Device::contains`]. Returns a line for each two devices of which it is unknown whether joules are counted twice.
+/// Makes names unique and fills in [`Device::contains`]. Returns a line for each two devices of which it is unknown whether joules
+/// are counted twice.
 pub(crate) fn relate(sources: &mut [Box<dyn Source>], settings: &Settings) -> Vec<String> {
     make_unique(sources);
     relate_known(sources, &settings.sys_root);
