@@ -106,6 +106,12 @@ install-files:
 	for runtime in cuda hip opencl; do \
 	    if [ -f $(BIN)/libampere_$$runtime.so ]; then install -s -m 755 $(BIN)/libampere_$$runtime.so $(DESTDIR)$(PREFIX)/lib; fi; done
 	cp -r $(BIN)/ampere-preload $(DESTDIR)$(PREFIX)/lib
+	@# systemd needs the helper's path, which is known only if there is a prefix.
+	if [ -n "$(PREFIX)" ]; then \
+	    install -s -m 755 $(BIN)/ampere-counter-helper $(DESTDIR)$(PREFIX)/lib; \
+	    install -d $(DESTDIR)$(PREFIX)/lib/systemd/system; \
+	    for unit in ampere-counters.socket ampere-counters@.service; do sed 's|/usr/lib/ampere|$(PREFIX)/lib/ampere|' \
+	        packaging/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done; fi
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/ampere/interface
 	install -m 644 interface/ampere.h $(DESTDIR)$(PREFIX)/include

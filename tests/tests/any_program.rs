@@ -1673,6 +1673,48 @@ fn threads_are_not_bounded_by_the_files_that_may_be_open() {
     assert!(!notes(&summary).iter().any(is_of_files), "{:#?}", notes(&summary));
 }
 
+/// Starts this many threads, one after the other. Each calls `first` for 3 ms of CPU time, and then `second` for 7 ms.
+const SHORT_THREADS: &str = r#"
+    #include <pthread.h>
+    #include <stdlib.h>
+    #include <time.h>
+    static void spin(double seconds) {
+        struct timespec now;
+        double end;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        end = now.tv_sec + now.tv_nsec * 1e-9 + seconds;
+        do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now); while (now.tv_sec + now.tv_nsec * 1e-9 < end);
+    }
+    __attribute__((noinline)) void first(void) { spin(0.003); __asm__ volatile(""); }
+    __attribute__((noinline)) void second(double seconds) { spin(seconds); __asm__ volatile(""); }
+    static void *work(void *unused) { first(); second(0.007); return unused; }
+    int main(int words, char **word) {
+        int count = words > 1 ? atoi(word[1]) : 0;
+        if (count == 0) second(1.0);
+        for (int i = 0; i < count; i++) {
+            pthread_t thread;
+            if (pthread_create(&thread, NULL, work, NULL)) return 1;
+            pthread_join(thread, NULL);
+        }
+        return 0;
+    }
+"#;
+
+#[test]
+fn functions_that_short_threads_call_first_have_too_few_samples_and_a_note_reports_it() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let program = place.compile("cc", "brief", SHORT_THREADS, &["-O1", "-pthread"]).display().to_string();
+    for (threads, is_noted) in [("200", true), ("0", false)] {
+        let output = format!("out-{threads}");
+        let done = run(&mut place.ampere(["run", "--sample", "5ms", "-o", &output, "--", &program, threads]));
+        assert_eq!(done.code, 0, "{done:#?}");
+        let summary = json(&place.path(&format!("{output}/summary.json")));
+        let is_it = |note: &&str| note.contains("of the samples are the first of their thread");
+        assert_eq!(notes(&summary).iter().any(is_it), is_noted, "{threads}: {:#?}", notes(&summary));
+    }
+}
+
 /// `ampere run` as a user who is not root, and who may lock only the memory that every user may lock for sampling. Each call
 /// has a user of its own, because that memory is shared by all programs of a user.
 fn as_other_user(place: &Place, output: &str, command: &[&str]) -> Command {

@@ -291,6 +291,11 @@ impl SampledProcess {
         Ok(before != (self.defined.len(), self.next_id))
     }
 
+    /// Whether the thread has been sampled before.
+    pub fn has_thread(&self, thread: u32) -> bool {
+        self.threads.contains_key(&thread)
+    }
+
     /// Returns the region handles of a sample's functions, outermost first. New functions are defined.
     fn define_stack(&mut self, sample: &Sample, sampler: &Sampler) -> Vec<u32> {
         let mut stack = vec![PROGRAM];

@@ -42,6 +42,8 @@ const COUNTED_PERIOD: Duration = Duration::from_millis(100);
 const HANDOVER_MAX: Duration = Duration::from_millis(500);
 /// For this time after its end, a process may still be found by its CPU time.
 const ENDED_TIME: Duration = Duration::from_secs(1);
+/// If this percentage of samples, or more, are the first of their threads, a note reports it.
+const FIRST_SAMPLES_NOTED: f64 = 10.0;
 /// The maximum number of processes with rows at a time.
 const PROCESSES_MAX: usize = 4096;
 
@@ -79,6 +81,8 @@ pub(super) struct Writer {
     left: Handover,
     /// The CPU time of unknown functions from then on, in nanoseconds.
     bridged: u64,
+    /// The number of samples that were the first of their thread.
+    first_samples: u64,
     /// What this one leaves if it is killed.
     leaves: Handover,
     /// Whether processes of the killed collector wait until this one samples them.
@@ -110,6 +114,7 @@ impl Writer {
             leaves: Handover::default(),
             is_taking_over: false,
             bridged: 0,
+            first_samples: 0,
             session,
             began: clock.now(),
             timing: Timing { records_cpu_times, ..Timing::new(clock, periods.now, PAUSE) },
@@ -597,6 +602,13 @@ impl Writer {
             let parts = parts.into_iter().filter(|(part, _)| *part > 0);
             notes.extend(parts.map(|(part, why)| format!("{part} samples ({:.1} %) {why}", percent(part))));
         }
+        if percent(self.first_samples) >= FIRST_SAMPLES_NOTED {
+            notes.push(format!(
+                "{:.0} % of the samples are the first of their thread, a whole period after its start: functions that short threads \
+                 call first have too little, and the standard errors do not show it",
+                percent(self.first_samples)
+            ));
+        }
         if !sampler.samples_kernel() {
             notes.push(
                 "only the program's own code is sampled: time in the kernel, for example for input and output, is not charged to it; \
@@ -648,6 +660,7 @@ impl Writer {
         waiting.retain(|sample| sample.time >= self.watermark);
         self.left_out.early += (all - waiting.len()) as u64;
         for sample in waiting {
+            self.first_samples += u64::from(!sampled.has_thread(sample.thread));
             match sampled.write(&self.session, &sample, sampler, &self.timing, self.watermark) {
                 Ok(defines) => has_defined |= defines,
                 Err(why) => {

@@ -24,6 +24,11 @@ impl ValueFile {
         Ok(ValueFile { path, file })
     }
 
+    /// Makes it from a file that another process has opened. If a read fails, it is opened by its path, as others are.
+    pub fn opened(path: PathBuf, file: File) -> ValueFile {
+        ValueFile { path, file: Some(file) }
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -7,15 +7,20 @@
 //! AMD has no counter of all cores of a package. What the kernel shows as `core` there is the counter of a single core, and is
 //! named accordingly.
 //!
-//! If no package can be read there, msr-safe's registers are used (`msr.rs`).
+//! If only root may open these files, a helper that the administrator has set up passes them (`crates/counter-helper`). If no
+//! package can be read there, msr-safe's registers are used (`msr.rs`).
 //!
 //! A counter has 32 bits, in units of 61 uJ on a server, so it wraps within minutes to hours, at `max_energy_range_uj`. Readings
 //! are passed on unchanged. Whether a decrease is a wrap, a reset or a misreading is not decided here.
 //!
 //! The gauges of a package are its power limit, and what its CPUs show (`cpu_gauges.rs`).
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use ampere_counter_helper::{NoAnswer, ZONE_PREFIX};
 
 use crate::cpu_gauges::CpuGauges;
 use crate::file::{ValueFile, entries, text_of};
@@ -73,6 +78,27 @@ enum Counter {
     Register(Register),
 }
 
+/// The files that the node's helper has opened for this process. It is asked when the first of them is needed.
+struct Helped {
+    root: PathBuf,
+    answer: Option<Result<BTreeMap<String, File>, NoAnswer>>,
+}
+
+impl Helped {
+    fn file(&mut self, zone: &str) -> Option<File> {
+        let answer = self.answer.get_or_insert_with(|| ampere_counter_helper::request(&self.root));
+        answer.as_mut().ok()?.remove(zone)
+    }
+
+    /// Returns the reason why the node's helper has passed no files; empty if the node has none.
+    fn why_not(&self) -> String {
+        match &self.answer {
+            None | Some(Ok(_) | Err(NoAnswer::Absent)) => String::new(),
+            Some(Err(why)) => format!(", and the helper of the node passes no counters: {why}"),
+        }
+    }
+}
+
 /// The reason why a domain cannot be used.
 enum Unusable {
     /// Only root may read this file.
@@ -85,13 +111,14 @@ enum Unusable {
 pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl> {
     let folder = settings.sys_root.join("sys/class/powercap");
     let mut found = Rapl { is_amd: is_amd(&settings.sys_root, &folder), ..Rapl::default() };
+    let mut helped = Helped { root: settings.sys_root.clone(), answer: None };
     let mut denied = None;
     let mut has_zones = false;
     let mut lacks_joules = false;
     for (entry, path) in entries(&folder) {
-        let Some(zone) = entry.strip_prefix("intel-rapl:") else { continue };
+        let Some(zone) = entry.strip_prefix(ZONE_PREFIX) else { continue };
         has_zones = true;
-        match found.add(&folder, zone, &path, errors) {
+        match found.add(&folder, zone, &path, &mut helped, errors) {
             Ok(name) => {
                 found.gauges.push(PackageGauges::open(&settings.sys_root, &path, &name));
                 continue;
@@ -107,10 +134,12 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl>
     }
     if let Some(path) = denied {
         errors.notes.push(format!(
-            "{NAME}: {} may not be read: since 2020 (CVE-2020-8694) the kernel lets only root read it. An administrator can allow \
-             it: chmod a+r /sys/class/powercap/intel-rapl*/energy_uj, a udev rule that does so at boot, or setcap \
-             cap_dac_read_search+ep for ampere-collector",
-            path.display()
+            "{NAME}: {} may not be read: since 2020 (CVE-2020-8694) the kernel lets only root read it{}. An administrator can allow \
+             it: systemctl enable --now ampere-counters.socket (for the group energy), chmod a+r \
+             /sys/class/powercap/intel-rapl*/energy_uj, a udev rule that does so at boot, or setcap cap_dac_read_search+ep for \
+             ampere-collector",
+            path.display(),
+            helped.why_not()
         ));
     }
     if !has_zones && found.devices.is_empty() {
@@ -128,6 +157,7 @@ impl Rapl {
         folder: &Path,
         zone: &str,
         path: &Path,
+        helped: &mut Helped,
         errors: &mut OpenErrors,
     ) -> Result<String, Unusable> {
         let shown = path.display();
@@ -138,10 +168,17 @@ impl Rapl {
             let why = "the platform's counter of a further package, and it is unknown what it counts in addition to psys";
             return Err(Unusable::LeftOut(format!("{name}: {shown} is {why}")));
         }
-        let mut file = ValueFile::open(path.join("energy_uj")).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => Unusable::Denied(path.join("energy_uj")),
-            _ => Unusable::LeftOut(format!("{name}: {shown}/energy_uj: {error}")),
-        })?;
+        let counter = path.join("energy_uj");
+        let mut through = "";
+        let mut file = match ValueFile::open(counter.clone()) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                through = " through the helper of the node";
+                let file = helped.file(&format!("{ZONE_PREFIX}{zone}"));
+                ValueFile::opened(counter.clone(), file.ok_or(Unusable::Denied(counter))?)
+            }
+            Err(error) => return Err(Unusable::LeftOut(format!("{name}: {shown}/energy_uj: {error}"))),
+        };
         if let Err(error) = file.number() {
             return Err(Unusable::LeftOut(format!("{name}: {}: {error}", file.path().display())));
         }
@@ -166,8 +203,10 @@ impl Rapl {
             contains: Vec::new(),
             resolution_joules: 1e-6,
             description: match is_one_core {
-                true => format!("RAPL, one core of the package (AMD does not count all of them), {shown}"),
-                false => format!("RAPL, {shown}"),
+                true => format!(
+                    "RAPL{through}, one core of the package (AMD does not count all of them), {shown}"
+                ),
+                false => format!("RAPL{through}, {shown}"),
             },
             pci: None,
             wraps_at_nanojoules: range.map(|range| range.saturating_mul(1000)),
@@ -243,7 +282,7 @@ fn name_of(folder: &Path, zone: &str, is_amd: bool) -> Option<(String, Kind)> {
 }
 
 fn own_name(folder: &Path, zone: &str) -> Option<String> {
-    text_of(&folder.join(format!("intel-rapl:{zone}")).join("name")).map(clean)
+    text_of(&folder.join(format!("{ZONE_PREFIX}{zone}")).join("name")).map(clean)
 }
 
 /// Whether an earlier zone has this zone's name.

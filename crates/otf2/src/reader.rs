@@ -88,13 +88,19 @@ impl Trace {
         let reader = Reader::open(&c_path(path)?).map_err(|error| not_otf2(&error.to_string()))?;
         let definitions = read_global_definitions(&reader, &definitions_file, with_strings)?;
         let directory = path.with_extension("");
-        let missing = if reader.is_posix() {
-            let has_file = |location: &LocationRef| event_file(&directory, *location).exists();
-            definitions.locations.iter().map(|(location, _)| location).filter(|l| !has_file(l)).collect()
-        } else {
-            Vec::new()
-        };
-        let locations = definitions.locations.iter().map(|(location, _)| location).collect();
+        let (mut locations, mut missing) = (Vec::new(), Vec::new());
+        // A writer that does not count events defines 0 for all locations.
+        let has_counts = definitions.locations.iter().any(|(_, location)| location.events > 0);
+        for (number, location) in definitions.locations.iter() {
+            let has_file = !reader.is_posix() || event_file(&directory, number).exists();
+            if !has_file && has_counts && location.events == 0 {
+                continue; // some tools make no file for a location without events
+            }
+            locations.push(number);
+            if !has_file {
+                missing.push(number);
+            }
+        }
         Ok(Trace { reader, directory, definitions, locations, missing, without_definitions: None })
     }
 
@@ -109,7 +115,12 @@ impl Trace {
         &self.definitions
     }
 
-    /// Returns the locations that are defined but have no event file. Reading skips them.
+    /// Whether at least one location has an event file.
+    pub fn has_event_file(&self) -> bool {
+        self.locations.len() > self.missing.len()
+    }
+
+    /// Returns the locations that should have an event file and do not. Reading skips them.
     pub fn missing(&self) -> &[LocationRef] {
         &self.missing
     }

@@ -469,7 +469,7 @@ fn part_of(attributor: &Attributor, known: &Known, summary: Summary, warnings: V
 fn open(path: &Path) -> anyhow::Result<Trace> {
     let trace = Trace::open(path)?;
     let locations = trace.definitions().locations.iter().count();
-    if locations > 0 && trace.missing().len() == locations {
+    if locations > 0 && !trace.has_event_file() {
         bail!(
             "{}: none of its {locations} locations has an event file; they are expected in {}",
             path.display(),
