@@ -96,8 +96,8 @@ pub fn has_room(bytes: usize) -> bool {
     }
 }
 
-/// Returns the index of the free list for this layout. `None` for a block that is mapped on its own, as are all blocks
-/// whose alignment is larger than a page.
+/// Returns the index of the free list for this layout, or `None` if the block is mapped separately, as are all blocks whose
+/// alignment is larger than a page.
 fn class(layout: Layout) -> Option<usize> {
     if layout.align() > PAGE {
         return None;

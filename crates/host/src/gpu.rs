@@ -42,7 +42,7 @@ struct Gpus {
     has_refused: bool,
 }
 
-/// A GPU location. The lock makes one thread at a time its writer.
+/// A GPU location. Under the lock, one thread at a time writes to it.
 struct Stream(Mutex<*mut scorep_abi::Location>);
 
 // SAFETY: the location is used under the lock, and lives as long as the process.

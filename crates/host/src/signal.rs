@@ -53,7 +53,7 @@ struct WalkToCall {
     /// The stack addresses from which the later and the earlier call were made.
     later: usize,
     earlier: usize,
-    /// The function of the frame before in the walk.
+    /// The function of the previous frame in the walk.
     callee: usize,
     /// The function of the later call's frame, once it is reached. The first frames may be on a stack of our own, whose addresses
     /// cannot be compared.
