@@ -388,7 +388,8 @@ fn without_pressure_no_call_is_coalesced() {
     assert_eq!((run.decoder.coalesced_calls, run.events), (0, 60_002));
 }
 
-/// Returns how many of a million calls are coalesced at this rate, with a reader that follows at once. A tick is a microsecond.
+/// Returns how many of 500,000 calls are coalesced at this rate of events, with a reader that follows at once. A tick is a
+/// microsecond.
 fn coalesced_at(events_per_tick: u64) -> u64 {
     let mut run = Run::new(OverloadPolicy::CoalesceUnderPressure);
     run.enter(10, 1);
