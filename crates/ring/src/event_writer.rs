@@ -1,4 +1,5 @@
-//! Writes the records of the event path, the plugin's work at an enter and at a leave. It must stay short.
+//! Writes the records of events. Most of it is on the event path, the plugin's work at an enter and at a leave, which must
+//! stay short.
 
 use crate::coalescing::{Coalescing, Entered, MEASURED_RECORDS};
 use crate::communication::{Communication, RECORDS_MAX};
@@ -236,7 +237,7 @@ impl EventWriter {
         }
     }
 
-    /// Waits for room for this number of records if the policy says so. Returns whether there is room.
+    /// Waits for room for this number of records if that is the policy. Returns whether there is room.
     fn make_room(&mut self, records: u64) -> bool {
         while !self.output.has_room(records) {
             if !self.overload.wait_for_room(&mut self.output, records) {
@@ -425,7 +426,7 @@ impl EventWriter {
         self.update_coalesced_until();
     }
 
-    /// Whether there is room for any event, and after an enter for its leave.
+    /// Whether there is room for any event and, if it is an enter, also for its leave.
     pub fn has_room(&mut self) -> bool {
         self.output.has_room(RECORDS_MAX as u64)
     }
