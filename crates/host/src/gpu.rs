@@ -310,8 +310,8 @@ pub fn flush() {
     flushes.iter().for_each(|flush| flush());
 }
 
-/// Waits until no thread records frames of a stream, and returns the streams' locations. The caller has already changed the state,
-/// so no further frames are recorded.
+/// Waits until no thread records frames of a stream, and returns the streams' locations. The caller has changed the state
+/// before, so no further frames are recorded.
 pub fn end() -> Vec<*mut scorep_abi::Location> {
     let streams = std::mem::take(&mut gpus().streams);
     let location = |stream: &&Stream| *stream.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -103,7 +103,7 @@ pub fn inheriting(of: &Command) -> Command {
     let blocked = BLOCKED.get();
     let restore = move || {
         let bits = |of: u32| (0..32).filter(move |bit| of & 1 << bit != 0);
-        // SAFETY: valid signals, a set that is never freed, descriptors that only this process uses, and an environment that is never freed.
+        // SAFETY: valid signals, a set and an environment that are never freed, and descriptors that only this process uses.
         unsafe {
             bits(ignored).for_each(|signal| _ = libc::signal(signal, libc::SIG_IGN));
             bits(closed).for_each(|fd| _ = libc::close(fd));
