@@ -2,7 +2,7 @@
 //!
 //! The application may bring its own allocator, compiled with `-finstrument-functions`: a hook would then allocate
 //! inside `malloc`, with its lock held. An event may also come from a signal handler that interrupted `malloc`. So the host
-//! allocates from pages of its own, which leaves the application's heap unchanged as well.
+//! allocates from its own pages, and the application's heap is left unchanged, too.
 //!
 //! Blocks up to 32 KiB come from free lists by powers of two, cut from 256 KiB pieces that are never given back;
 //! larger ones are mapped and unmapped one by one. The blocks are for definitions and symbol tables, so the allocator need not

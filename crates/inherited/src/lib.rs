@@ -1,4 +1,4 @@
-//! Lets a command inherit what the process that starts it has inherited: signals that are ignored or blocked, closed standard
+//! Lets a command inherit the same state as the process that starts it: signals that are ignored or blocked, closed standard
 //! streams, and the environment as it is. `nohup` and a shell's background jobs ignore the signals of a terminal, and service
 //! managers ignore SIGPIPE.
 //!

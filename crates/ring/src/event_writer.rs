@@ -454,8 +454,8 @@ impl EventWriter {
         self.put_with_value(head, Record::new(Kind::Value, nanoseconds, 0));
     }
 
-    /// Writes how often an event has happened since the thread's last sample. If the ring is full, the record is dropped and
-    /// counted.
+    /// Writes the number of times that an event has happened since the thread's last stack sample. If the ring is full, the
+    /// record is dropped and counted.
     pub fn counts(&mut self, timestamp: u64, event: u32, count: u64) {
         let head = Record::new(Kind::Counts, timestamp, event);
         self.put_with_value(head, Record::new(Kind::Value, count, 0));

@@ -74,8 +74,9 @@
 //! # After a death
 //!
 //! The ring of a dead producer is read to its write position. If the hold names a dead consumer, another one takes over and
-//! continues at the read position. The sampler's ring, whose producer dies together with the consumer, gets a new producer, too,
-//! which continues at the write position ([`RingProducer::take_over`]): records that were not published are ignored.
+//! continues at the read position. The producer of the sampler's ring dies together with the consumer. The ring gets a new
+//! producer, too, which continues at the write position ([`RingProducer::take_over`]): records that were not published are
+//! ignored.
 //!
 //! # Trust
 //!

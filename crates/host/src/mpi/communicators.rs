@@ -142,7 +142,7 @@ pub fn neighbours_in(library: &Library, argument: usize) -> Option<(AnyHandle, A
     Some((handle, neighbours?))
 }
 
-/// Returns the ranks that exchange messages with this one in the communicator in an argument.
+/// Returns the ranks with which this process exchanges messages in the communicator in an argument.
 pub fn peers_in(library: &Library, argument: usize) -> Peers {
     communicator(library, argument).map_or(Peers { communicator: UNKNOWN, first: 0 }, |found| found.peers())
 }

@@ -189,7 +189,7 @@ unsafe fn forget_ended(library: &Library, how: Completion, frame: Frame, thread:
 /// Records that a request is complete. `is_kept`: the request stays valid, and the program completes it once more.
 pub fn complete(location: *mut Location, place: Place, status: &Received, is_kept: bool) {
     let Some(request) = requests::get(place) else { return };
-    // The status of a group says nothing about its messages.
+    // The status of a group contains nothing about its messages.
     requests::parts(&request).for_each(|part| complete(location, part, &Received::default(), false));
     match (request.stage, is_kept) {
         (Stage::Inactive, _) | (Stage::Completed, true) => return,

@@ -264,12 +264,12 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Returns the ranks from which this one gets data.
+    /// Returns the ranks from which this rank gets data.
     pub fn senders(&self) -> &[c_int] {
         &self.senders
     }
 
-    /// Returns the ranks that get data from this one.
+    /// Returns the ranks that get data from this rank.
     pub fn receivers(&self) -> &[c_int] {
         self.receivers.as_deref().unwrap_or(&self.senders)
     }

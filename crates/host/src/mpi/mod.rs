@@ -1,4 +1,4 @@
-//! MPI: the functions that have wrappers, and what happens when one is entered and left.
+//! MPI: the functions that have wrappers, and what happens when such a function is entered and left.
 //!
 //! Only a thread's outermost MPI call is recorded: in some libraries Fortran's entry points call the C functions, and libraries
 //! call their own functions. The region has the C name whatever the language.
@@ -10,7 +10,7 @@
 //! kinds.rs          what is recorded for a function        messages.rs     messages, and requests that a call makes
 //! collectives.rs    arguments and bytes of collectives     completions.rs  requests that a call completes
 //! communicators.rs  communicators that are defined         requests.rs     requests that are open
-//! state.rs          what is kept of a call                 watched.rs      functions that test for completion
+//! state.rs          the state during a call                watched.rs      functions that test for completion
 //! neighbours.rs     collectives among neighbours           epochs.rs       one-sided communication between some ranks
 //! pcontrol.rs       MPI_Pcontrol
 //! ```

@@ -1,6 +1,6 @@
-//! Collectives among neighbours, recorded as messages, because OTF2 has no operation for them: a send to each rank that gets data
-//! from this one, which counts as complete at once, and a receive from each rank that this one waits for. The request of a
-//! non-blocking or persistent collective is kept as a group of requests, with one for each message.
+//! Collectives among neighbours, recorded as messages, because OTF2 has no operation for them: a send to each rank that
+//! gets data from this rank, and a receive from each rank for which this rank waits. The sends count as complete at once.
+//! The request of a non-blocking or persistent collective is kept as a group of requests, with one for each message.
 
 use super::collectives::arguments;
 use super::communicators::neighbours_in;

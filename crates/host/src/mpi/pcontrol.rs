@@ -31,7 +31,7 @@ pub fn is_off() -> bool {
     IS_OFF.load(Ordering::Relaxed)
 }
 
-/// Returns the wrapper of a function with this name, whose real function is `target`, if it is MPI_Pcontrol.
+/// Returns the wrapper of the function with this name, if it is MPI_Pcontrol in C or Fortran. `target` is the real function.
 pub fn wrapper(name: &[u8], target: *mut c_void) -> Option<*mut c_void> {
     if name == b"MPI_Pcontrol" {
         OWN.store(target, Ordering::Release);

@@ -72,7 +72,7 @@ pub enum Stage {
     Completed,
 }
 
-/// A place in the table, counted from 1; 0 is none.
+/// A place in the table, counted from 1; 0 stands for no place.
 pub type Place = u32;
 pub const NOWHERE: Place = 0;
 
