@@ -75,7 +75,7 @@ pub static MEMORY: Pages = Pages::new();
 
 static RESERVE: Reserve<{ 1 << 20 }> = Reserve::new();
 
-/// Whether half of the reserve is used.
+/// Whether more than half of the reserve is used.
 pub fn is_low() -> bool {
     RESERVE.is_low()
 }

@@ -682,7 +682,7 @@ fn make_private(path: &Path) -> Result<(), Error> {
 /// Checks that no other user can replace our directory. The owner of the root could do so, and without the sticky bit
 /// everyone who may write to the root.
 fn check_root(root: &Path) -> Result<(), Error> {
-    // If it does not exist, making ours will fail with a message.
+    // If the root does not exist, making our directory will fail with a message.
     let Ok(stat) = rustix::fs::stat(root) else { return Ok(()) };
     let refuse = |why| Err(Error::NotOurs { path: root.to_owned(), why });
     let is_sticky = stat.st_mode & 0o1000 != 0;

@@ -46,7 +46,7 @@ fn has_statuses(how: Completion) -> bool {
 /// it. A lookup takes 20 ns.
 const LOOKED_UP_BEFORE_MAX: usize = 64;
 
-/// Whether only the requests that are complete after the call are looked up, by the handles that they had before.
+/// Whether only the requests that are complete after the call are looked up, by the handles that they had before the call.
 fn is_looked_up_later(how: Completion, count: usize) -> bool {
     how != Completion::WaitAll && count > LOOKED_UP_BEFORE_MAX
 }

@@ -96,7 +96,8 @@ fn enter(kind: Kind, domain: usize, code: u64) {
 }
 
 fn define(kind: Kind, known_by: usize, code: u64) -> AnyHandle {
-    // This takes the loader's lock, so it comes before the lock of `get_or_define`. The call is before its return address.
+    // `locate` takes the loader's lock, so it is called before `get_or_define` takes its lock. The call is before its
+    // return address.
     let place = symbols::locate((code as usize).saturating_sub(1));
     RANGES.get_or_define(known_by, |_| {
         let symbol = symbols::resolve(place);

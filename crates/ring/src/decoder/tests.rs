@@ -255,7 +255,7 @@ fn no_launch_is_coalesced() {
     }
 }
 
-/// Without a reader, launches without room for their ids are recorded without them, as long as calls are recorded.
+/// There is no reader. A launch for whose id there is no room is recorded without the id, as long as calls are recorded at all.
 #[test]
 fn a_launch_without_room_for_its_id_is_recorded_like_other_calls() {
     for policy in [OverloadPolicy::Suppress, OverloadPolicy::CoalesceUnderPressure] {
