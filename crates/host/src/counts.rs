@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 /// The counts that are kept for the ranges with one name.
 pub const OF_RANGES: [Counted; 3] = [Counted::RangesStarted, Counted::RangesEnded, Counted::RangeSeconds];
 
-/// The largest number of names that a process can use for counting: that of the rows in the run's table.
+/// The largest number of names that a process can use for counting: the number of rows in the run's table.
 const NAMES_MAX: usize = 4096;
 
 /// A number for each name, by its hash: 1 plus the position in [`ROWS`].

@@ -111,8 +111,8 @@ fn known(library: &Library, argument: usize, find: FindMembers) -> Option<Commun
     }
 }
 
-/// Defines a communicator if there is a free entry. If there is none, this is called for each of the communicator's
-/// messages, so nothing else is done.
+/// Defines a communicator if there is a free entry. If there is none, this function is called for each of the
+/// communicator's messages, so it does nothing else.
 #[cold]
 fn define_if_free(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Communicator> {
     entries_of(NO_COMMUNICATOR).next()?;

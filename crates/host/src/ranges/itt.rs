@@ -72,8 +72,8 @@ static DOMAINS: Kept = Mutex::new(None);
 static TEXTS: Kept = Mutex::new(None);
 
 /// Sets the functions of a static part. Functions that are not recorded are set to the static part's own versions. After
-/// this call, the own versions of the two functions that create domains and strings would only return disabled ones, so
-/// ours replace them.
+/// this call, its versions of the two functions that create domains and strings would only return disabled ones, so ours
+/// replace them.
 ///
 /// # Safety
 /// ITT's static part calls this with its own structure.
