@@ -357,9 +357,9 @@ impl EventWriter {
         self.output.count_dropped(events);
     }
 
-    /// Must be called when the writing of an event was abandoned in the middle (`longjmp` out of a signal handler). The event may
-    /// be an enter that was not counted and whose leave will still come, so room is kept for one more leave as long as open
-    /// frames take less than a quarter of the ring. The decoder ignores a surplus leave.
+    /// Must be called when the writing of an event was abandoned in the middle (`longjmp` out of a signal handler). The
+    /// event may be an enter that was not counted and whose leave will still come. So room is kept for one more leave, as
+    /// long as open frames take less than a quarter of the ring. The decoder ignores a surplus leave.
     #[cold]
     pub fn event_was_abandoned(&mut self) {
         let has_room = self.output.open < self.output.ring.capacity_records() / 4 && self.output.has_room(1);

@@ -80,9 +80,9 @@
 //!
 //! # Trust
 //!
-//! **The reader trusts no byte.** It reads the capacity once and checks it against the file's size, checks that the write
-//! position has not decreased and is at most one capacity ahead, copies a record before it examines it, and counts unknown
-//! kinds and handles instead of panicking.
+//! **The reader trusts no byte.** It reads the capacity once and checks it against the file's size, and checks that the
+//! write position has not decreased and is at most one capacity ahead. It copies a record before it examines it, and counts
+//! unknown kinds and handles instead of panicking.
 //!
 //! # Files
 //!
