@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// The error of kernel times, in nanoseconds, as measured on an H100.
 const CLOCK_ERROR: u64 = 1300;
 
-/// How often CUPTI delivers records, in milliseconds.
+/// The time between two deliveries of records by CUPTI, in milliseconds.
 const FLUSH_PERIOD: u32 = 250;
 
 /// The kinds of records that are requested.
@@ -210,7 +210,7 @@ fn leave(cupti: &Cupti) -> bool {
     true
 }
 
-/// Returns the number of a launch, from CUPTI's; 0 if it has none.
+/// Returns our number of a launch, made from CUPTI's number; 0 if the launch has none.
 fn correlation(number: u32) -> u64 {
     if number == 0 { 0 } else { (paradigm::CUDA as u64) << 56 | u64::from(number) }
 }

@@ -25,7 +25,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr::null;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The versions whose interface is known: 0.4 is in ROCm 6.2. Later versions with the first number 1 only add to it.
+/// The versions whose interface is known: 0.4 is in ROCm 6.2. Later versions with major number 1 only add to the interface.
 const VERSIONS: std::ops::Range<u32> = 400..20_000;
 
 static CONFIGURATION: Configuration = Configuration {

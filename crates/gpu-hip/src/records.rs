@@ -160,12 +160,12 @@ impl Streams {
         losses.record_clock(&self.clock);
     }
 
-    /// Remembers this moment before a delivery.
+    /// Remembers this moment. This is called before a delivery.
     pub fn remember(&mut self, time: u64) {
         self.known.remember(time, next_launch());
     }
 
-    /// Reports until when all commands are known, after a delivery.
+    /// Reports the time until which all commands are known. This is called after a delivery.
     pub fn report_known(&mut self, host: &Host) {
         if let Some(time) = self.known.until(|launch| COMMANDS.are_recorded(launch), self.clock.nominal()) {
             self.streams.values().for_each(|known| known.stream.quiet_until(host, time));

@@ -18,7 +18,7 @@ macro_rules! functions {
     ($($place:literal $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
             /// # Safety
-            /// As OpenCL's specification says; the layer is initialised.
+            /// The arguments are as OpenCL's specification requires, and the layer is initialised.
             #[allow(non_snake_case, clippy::too_many_arguments)]
             pub unsafe fn $name($($argument: $type),*) -> $result {
                 let function = layer().map_or(std::ptr::null(), |layer| layer.target[$place]);

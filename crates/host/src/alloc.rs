@@ -2,7 +2,7 @@
 //!
 //! The application may bring its own allocator, compiled with `-finstrument-functions`: a hook would then allocate
 //! inside `malloc`, with its lock held. An event may also come from a signal handler that interrupted `malloc`. So the host
-//! allocates from pages of its own, which leaves the application's heap unchanged as well.
+//! allocates from its own pages, and the application's heap is left unchanged, too.
 //!
 //! Blocks up to 32 KiB come from free lists by powers of two, cut from 256 KiB pieces that are never given back;
 //! larger ones are mapped and unmapped one by one. The blocks are for definitions and symbol tables, so the allocator need not
@@ -75,7 +75,7 @@ pub static MEMORY: Pages = Pages::new();
 
 static RESERVE: Reserve<{ 1 << 20 }> = Reserve::new();
 
-/// Whether half of the reserve is used.
+/// Whether more than half of the reserve is used.
 pub fn is_low() -> bool {
     RESERVE.is_low()
 }
@@ -96,8 +96,8 @@ pub fn has_room(bytes: usize) -> bool {
     }
 }
 
-/// Returns the index of the free list for this layout. `None` for a block that is mapped on its own, as are all blocks
-/// whose alignment is larger than a page.
+/// Returns the index of the free list for this layout, or `None` if the block is mapped separately, as are all blocks whose
+/// alignment is larger than a page.
 fn class(layout: Layout) -> Option<usize> {
     if layout.align() > PAGE {
         return None;

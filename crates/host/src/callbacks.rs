@@ -1,5 +1,6 @@
-//! The functions that the plugin can call: the entries of Score-P's callback table that our plugin needs under this host. The
-//! others are NULL, also those that the plugin uses only for events that this host does not send, such as calling contexts.
+//! The functions that the plugin can call: the entries of Score-P's callback table that our plugin needs under this host.
+//! The others are NULL, including those that the plugin uses only for events that this host does not send, such as calling
+//! contexts.
 
 use crate::definitions::get_region;
 use crate::location::{LocationData, PLUGINS_MAX};

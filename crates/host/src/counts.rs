@@ -1,4 +1,4 @@
-//! What this process counts by name in the run's table: units of work, and ranges that are not frames. This needs no
+//! Counts of this process in the run's table, by name: units of work, and ranges that are not frames. Counting needs no
 //! measurement: it also works in a process that Score-P measures.
 
 use crate::definitions::INVALID;
@@ -11,15 +11,15 @@ use ampere_signal_safety::{is_on_alternate_stack, preserving_thread_state};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-/// The counts that ranges with a name have.
+/// The counts that are kept for the ranges with one name.
 pub const OF_RANGES: [Counted; 3] = [Counted::RangesStarted, Counted::RangesEnded, Counted::RangeSeconds];
 
-/// The largest number of names that a process can count with: that of the run.
+/// The largest number of names that a process can use for counting: the number of rows in the run's table.
 const NAMES_MAX: usize = 4096;
 
 /// A number for each name, by its hash: 1 plus the position in [`ROWS`].
 static NAMES: RegionsByKey = RegionsByKey::new();
-/// The bits of the `f64` of each count of each name, in the run's table, which is never unmapped.
+/// For each name and each of its counts, a pointer to the bits of an `f64` in the run's table, which is never unmapped.
 static ROWS: [[AtomicPtr<AtomicU64>; OF_RANGES.len()]; NAMES_MAX] =
     [const { [const { AtomicPtr::new(null_mut()) }; OF_RANGES.len()] }; NAMES_MAX];
 /// The process that was the first to count, or 0. Its forked children have another pid.
@@ -90,12 +90,12 @@ fn is_forked() -> bool {
     first != 0 && first != pid
 }
 
-/// Finds the rows of a name that this process has not counted with. Returns `INVALID` if there are none.
+/// Finds the rows of a name that this process has not used before. Returns `INVALID` if there are none.
 #[cold]
 #[inline(never)]
 fn new_number(kinds: &[Counted], name: &[u8]) -> u32 {
     if preloaded::is_taken() && state() == State::New {
-        // This starts a collector on a node where no other process has.
+        // If no other process has started a collector on this node, this starts one.
         guard::inside((), |slot| _ = measurement::start(slot, StartedBy::Range));
     }
     signal::blocked(|| guard::guarded(INVALID, || define(kinds, name)))

@@ -98,8 +98,8 @@ fn define(address: usize) -> AnyHandle {
     if FUNCTIONS.get(address) != INVALID {
         return FUNCTIONS.get(address);
     }
-    // This needs the loader's lock, so it comes before the lock of `get_or_define`: another thread may wait for the latter while
-    // it holds the loader's.
+    // `locate` takes the loader's lock, so it is called before `get_or_define` takes its lock: another thread may wait for
+    // the latter while it holds the loader's.
     let place = symbols::locate(address);
     FUNCTIONS.get_or_define(address, |_| {
         let symbol = symbols::resolve(place);

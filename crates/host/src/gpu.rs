@@ -42,7 +42,7 @@ struct Gpus {
     has_refused: bool,
 }
 
-/// A GPU location. The lock makes one thread at a time its writer.
+/// A GPU location. Under the lock, one thread at a time writes to it.
 struct Stream(Mutex<*mut scorep_abi::Location>);
 
 // SAFETY: the location is used under the lock, and lives as long as the process.
@@ -310,8 +310,8 @@ pub fn flush() {
     flushes.iter().for_each(|flush| flush());
 }
 
-/// Waits until no thread records frames of a stream, and returns the streams' locations. The caller has already changed the state,
-/// so no further frames are recorded.
+/// Waits until no thread records frames of a stream, and returns the streams' locations. The caller has changed the state
+/// before, so no further frames are recorded.
 pub fn end() -> Vec<*mut scorep_abi::Location> {
     let streams = std::mem::take(&mut gpus().streams);
     let location = |stream: &&Stream| *stream.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

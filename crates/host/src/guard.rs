@@ -70,9 +70,9 @@ fn marked<T>(slot: &Slot, here: usize, body: impl FnOnce(&Slot) -> T) -> T {
     result
 }
 
-/// Handles an event while this thread is inside already: it interrupts another event, or the other one was abandoned by a
-/// `longjmp` out of a signal handler. The stack grows down: an interrupting handler is below the interrupted event, or on another
-/// stack.
+/// Handles an event while this thread is marked as inside already: the new event interrupts another one, or the other one
+/// was abandoned by a `longjmp` out of a signal handler. The stack grows down: an interrupting handler is below the
+/// interrupted event, or on another stack.
 #[cold]
 #[inline(never)]
 fn inside_again<T>(

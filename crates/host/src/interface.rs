@@ -11,7 +11,7 @@ use std::ptr::null;
 
 const OWN: Interface = Interface { paradigm: paradigm::USER, name: "ampere.h" };
 
-/// `struct ampere_functions` of the header. Only further functions may be added.
+/// `struct ampere_functions` of the header. Functions may only be appended.
 #[repr(C)]
 pub struct Functions {
     region_begin: unsafe extern "C" fn(*const c_char),

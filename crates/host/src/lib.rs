@@ -6,10 +6,10 @@
 //!
 //! - [`attach`]: the functions that the preloaded library calls;
 //! - [`mpi`]: the wrappers of MPI, the real functions behind them, init and finalize;
-//! - [`functions`]: the hooks of instrumented functions; [`symbols`]: from an address to name and line; [`filter`]: functions
+//! - [`functions`]: the hooks of instrumented functions; [`symbols`]: the name and line of an address; [`filter`]: functions
 //!   that are not recorded; [`ranges`]: ranges that programs mark for tools; [`interface`]: ampere's own interface;
 //!   [`gpu`]: kernels and calls of GPU runtimes;
-//!   [`regions_by_key`]: the regions of these;
+//!   [`regions_by_key`]: tables that find the regions of functions, ranges and kernels;
 //! - [`measurement`]: its start and end; [`state`]: the states in between; [`guard`]: entering the host; [`ranks`]: rank and
 //!   size;
 //! - [`thread`]: a thread's record and its open frames; [`threads`]: the threads that are recorded; [`location`]: their

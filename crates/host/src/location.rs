@@ -25,7 +25,7 @@ pub struct LocationData {
 /// The id of the next location.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Makes the location of a thread, which is numbered from 0.
+/// Makes the location of the thread with this number; 0 is the master thread.
 pub fn of_thread(number: usize) -> *mut Location {
     let name = if number == 0 { "Master thread".into() } else { format!("Pthread thread {number}") };
     new(CString::new(name).unwrap_or_default(), location_type::CPU_THREAD)

@@ -142,7 +142,8 @@ pub fn end(status: Option<i64>) {
 }
 
 /// Ends the measurement in a signal handler that ends the program. The interrupted code may hold any lock, so nothing is done
-/// that could need one, and nothing is waited for. To the collector the process looks as if it was killed, with a known end.
+/// that could need one, and nothing is waited for. To the collector, the process looks like one that was killed, but the
+/// time of its end is known.
 #[cold]
 pub fn end_at_once(status: Option<i64>) {
     if !state::change(State::Running, State::Ended) {

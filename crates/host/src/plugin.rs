@@ -45,7 +45,7 @@ type QuietUntil = unsafe extern "C" fn(location: *mut Location, time: u64);
 /// as the bits of an `f64`. Null if there is none.
 type WorkRow =
     unsafe extern "C" fn(kind: u32, name: *const u8, length: usize, may_open: bool) -> *mut AtomicU64;
-/// An addition to Score-P's interface: opens the table of units of work and ranges if the run is there already.
+/// An addition to Score-P's interface: opens the table of units of work and ranges if the run exists already.
 type OpenWork = unsafe extern "C" fn();
 /// An addition to Score-P's interface: reports a call whose units of work are not counted, or a range that is not counted.
 type LeaveOut = unsafe extern "C" fn();
@@ -363,7 +363,7 @@ fn load_work() -> Work {
     }
 }
 
-/// Loads the plugin, and opens the run's table if the run is there already: a forked child cannot do so safely.
+/// Loads the plugin, and opens the run's table if the run exists already: a forked child cannot do so safely.
 pub fn open_work() {
     if let Some(open) = WORK.get_or_init(load_work).open {
         // SAFETY: the plugin's own function.
@@ -371,8 +371,8 @@ pub fn open_work() {
     }
 }
 
-/// Returns a pointer to the count of this kind and name, which is stored as the bits of an `f64`; null if there is no room for
-/// it, or no run. `may_open`: whether the plugin and the run's table are opened if they have not been.
+/// Returns a pointer to the count of this kind and name, which is stored as the bits of an `f64`; null if there is no room
+/// for it, or no run. `may_open` means that the plugin and the run's table are opened if they are not open yet.
 pub fn work_row(kind: Counted, name: &[u8], may_open: bool) -> *mut AtomicU64 {
     let work = if may_open { Some(WORK.get_or_init(load_work)) } else { WORK.get() };
     match work.and_then(|work| work.row) {

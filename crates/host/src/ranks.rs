@@ -11,7 +11,7 @@ pub static RANK: AtomicI32 = AtomicI32::new(0);
 /// The number of ranks, once known.
 pub static SIZE: AtomicI32 = AtomicI32::new(1);
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
-/// Whether MPI has set them.
+/// Whether MPI has set rank and size.
 static ARE_OF_MPI: AtomicBool = AtomicBool::new(false);
 
 /// Whether rank and size are known.
@@ -26,8 +26,8 @@ pub fn set(rank: c_int, size: c_int) {
     }
 }
 
-/// Sets the rank and the size that MPI knows, the first time that it is called. If the program loaded MPI after its first event,
-/// they replace those of an only rank.
+/// Sets the rank and the size that MPI reports; only the first call has an effect. If the program loaded MPI after its
+/// first event, they replace rank 0 of 1.
 pub fn set_by_mpi(rank: c_int, size: c_int) {
     if ARE_OF_MPI.swap(true, Ordering::Relaxed) {
         return;

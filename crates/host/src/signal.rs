@@ -53,7 +53,7 @@ struct WalkToCall {
     /// The stack addresses from which the later and the earlier call were made.
     later: usize,
     earlier: usize,
-    /// The function of the frame before in the walk.
+    /// The function of the previous frame in the walk.
     callee: usize,
     /// The function of the later call's frame, once it is reached. The first frames may be on a stack of our own, whose addresses
     /// cannot be compared.
@@ -97,8 +97,8 @@ pub fn was_left(earlier: usize, later: usize) -> bool {
 const SYNCHRONOUS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
-/// Runs `body` with signals blocked: a handler could leave it by `longjmp` with locks held, or interrupt the allocation of a
-/// file over and over. Signals that are sent in the meantime are delivered afterwards.
+/// Runs `body` with signals blocked: a handler could leave it by `longjmp` with locks held, or interrupt the allocation of
+/// a file again and again. Signals that are sent in the meantime are delivered afterwards.
 pub fn blocked<T>(body: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: sigfillset makes the set valid, sigdelset removes signals that exist, and `before` is filled on success.

@@ -30,7 +30,7 @@ pub struct Symbol {
 
 /// A loaded object: the program or a shared library.
 struct Object {
-    /// The difference between an address and the file's own address.
+    /// The difference between an address in memory and the same address in the file.
     base: usize,
     path: PathBuf,
 }
@@ -144,7 +144,7 @@ fn size_when_read(bytes: &[u8], file: &File) -> usize {
     bytes.len().saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
 }
 
-/// Returns the debug information that leads from addresses to lines.
+/// Returns the debug information that maps addresses to lines.
 fn lines(file: &File) -> Option<Lines> {
     let section = |id: SectionId| -> Result<_, object::Error> {
         let bytes = file.section_by_name(id.name()).map(|section| section.uncompressed_data()).transpose()?;

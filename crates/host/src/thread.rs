@@ -19,7 +19,7 @@ pub const FRAMES_MAX: usize = 1 << 16;
 pub const MPI_KEYS_END: usize = 1024;
 /// The largest number of domains, in each of which ranges nest.
 pub const DOMAINS_MAX: usize = 1024;
-/// The key of the regions that end by their names.
+/// The key of the regions that are ended by their names.
 pub const NAMED_KEY: usize = MPI_KEYS_END + DOMAINS_MAX;
 /// Keys of frames from [`MPI_KEYS_END`] up to this are domains of ranges, and [`NAMED_KEY`].
 pub const RANGE_KEYS_END: usize = NAMED_KEY + 1;
@@ -173,7 +173,8 @@ impl Thread {
         }
     }
 
-    /// Closes the innermost region that ends by its name, and the frames inside it. Does nothing if no such region is open.
+    /// Closes the innermost frame of a region that is ended by its name, and the frames inside it. Does nothing if no such
+    /// region is open.
     pub fn leave_named(&mut self, region: AnyHandle) {
         if self.unrecorded_depth > 0 {
             self.unrecorded_depth -= 1;
@@ -199,7 +200,7 @@ impl Thread {
         }
     }
 
-    /// Returns the level of the innermost open frame that is searched for.
+    /// Returns the level of the innermost open frame for which `is_searched` returns `true`.
     fn innermost(&self, is_searched: impl Fn(&Frame) -> bool) -> Option<usize> {
         // SAFETY: frames below `depth` have been written.
         (0..self.depth).rev().find(|level| is_searched(unsafe { &*self.frames.add(*level) }))

@@ -147,8 +147,9 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
             if is_running {
                 report_missed(&slot.missed, location);
             }
-            // The master location stays active for PROGRAM_END. If its thread is not the main thread, which may call pthread_exit,
-            // the next thread continues it: the rank goes on, and its joules are divided by this location's frames.
+            // The master location stays active for PROGRAM_END. If the main thread has it and ends by pthread_exit, its
+            // frames stay open. If another thread has it, the next new thread takes it, because the rank still runs and its
+            // joules are divided by this location's frames.
             let is_master = location == MASTER.load(Ordering::Relaxed);
             // SAFETY: as above.
             let leaves = is_running && !(is_master && unsafe { (*thread).is_main() });

@@ -298,7 +298,7 @@ fn first_uses_do_not_deadlock_with_the_loader() {
     assert_eq!((log.enters("of_the_callback"), log.enters("of_the_library")), (1, 1), "{log}");
 }
 
-/// Functions have their names as long as there is memory.
+/// Functions are recorded with their names while there is memory.
 #[test]
 fn a_program_without_memory_continues() {
     let bench = Bench::new();

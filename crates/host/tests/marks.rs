@@ -76,7 +76,7 @@ fn bad_marks_change_neither_the_program_nor_other_frames() {
                  +left open -left open +name 0 -name 0";
     assert!(log.events(0).join(" ").starts_with(start), "{}", log.events(0)[..20].join(" "));
     assert_eq!(log.events(1).join(" "), "+in a thread -in a thread");
-    // Those before are four names and the program's own calls.
+    // Six names come before: those of the five ranges above, and that of the range in the thread.
     assert_eq!(log.enters("(other ranges)"), 100_000 - (4096 - 6), "names are compared by their text");
     let definitions = log.lines.iter().filter(|line| line.contains("'(other ranges)' canonical")).count();
     assert_eq!(definitions, 1);
@@ -184,7 +184,7 @@ fn parallel_regions_of_llvms_openmp_are_frames_of_each_thread() {
     }
     ok(&mut bench.marked(OPENMP, &program));
     let log = bench.only_log();
-    // Three on the first thread, which meets the region, and three on the other one.
+    // Three on the first thread, which encounters the region, and three on the other one.
     assert_eq!(log.enters("omp parallel in solve"), 6, "{log}");
     assert_eq!(log.enters("omp barrier wait"), 6, "{log}");
 }

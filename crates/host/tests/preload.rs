@@ -90,7 +90,7 @@ fn the_preloaded_library_needs_no_library_and_exports_two_names() {
     assert!(needed.lines().all(|line| line.trim_start().starts_with("w ")), "{needed}");
 }
 
-/// The kernel counts the pages, of an ordinary program and of an interpreter.
+/// The number of pages comes from the kernel. One program is an ordinary one, the other an interpreter.
 #[test]
 fn a_process_with_nothing_to_measure_maps_at_most_64_kilobytes_more() {
     let bench = Bench::new();
@@ -193,7 +193,7 @@ fn a_function_of_mpi_4_works_where_the_library_has_it() {
     assert_eq!(bench.mpi_calls("MPI_Bcast_c"), 2);
 }
 
-/// A library is only asked about a communicator whose handle is known. The launcher's variables name the rank otherwise.
+/// A library is only asked about a communicator whose handle is known. Otherwise, the rank comes from the launcher's variables.
 #[test]
 fn the_rank_is_found_with_any_binary_interface() {
     let libraries: [(&[&str], &str); 3] = [
@@ -233,7 +233,7 @@ fn calls_by_a_handle_are_recorded_and_absent_functions_stay_absent() {
     assert_eq!((bench.mpi_calls("MPI_Barrier"), bench.mpi_calls("MPI_Init")), (3, 1));
 }
 
-/// The measurement of a program whose first event comes before it opens MPI starts as that of an only rank.
+/// The measurement of a program whose first event comes before it opens MPI starts as that of rank 0 of 1.
 #[test]
 fn ranks_of_an_mpi_that_is_opened_later_are_known() {
     for (options, expected) in
@@ -296,8 +296,8 @@ fn objects_may_be_opened_and_closed_by_several_threads() {
     }
 }
 
-/// A thread may hold the loader's lock while another one forks. Without ampere, the child can look up functions; with it, one
-/// child in fifty waited for ever. A child takes milliseconds.
+/// A thread may hold the loader's lock while another one forks. The child must be able to look up functions, as it can
+/// without ampere; with ampere, one child in fifty used to wait for ever. A child takes milliseconds.
 #[test]
 fn a_child_of_several_threads_can_look_up_functions() {
     let text = "#include <dlfcn.h>

@@ -1,4 +1,4 @@
-//! Lets a command inherit what the process that starts it has inherited: signals that are ignored or blocked, closed standard
+//! Lets a command inherit the same state as the process that starts it: signals that are ignored or blocked, closed standard
 //! streams, and the environment as it is. `nohup` and a shell's background jobs ignore the signals of a terminal, and service
 //! managers ignore SIGPIPE.
 //!
@@ -69,8 +69,8 @@ pub fn take_default_action(signal: c_int) {
         let (mut before, mut only) = (default, std::mem::zeroed());
         libc::sigemptyset(&mut only);
         libc::sigaddset(&mut only, signal);
-        // It is raised while it is blocked. So if the same signal comes from a terminal and stops this process first, continuing
-        // discards this one, and the process is not stopped twice.
+        // The signal is raised while it is blocked. If the same signal comes from a terminal and stops this process first,
+        // continuing the process discards the raised one, and the process is not stopped twice.
         libc::pthread_sigmask(libc::SIG_BLOCK, &only, std::ptr::null_mut());
         libc::raise(signal);
         let is_changed = libc::sigaction(signal, &default, &mut before) == 0;
@@ -85,8 +85,8 @@ unsafe extern "C" {
     static mut environ: *const *const c_char;
 }
 
-/// Returns a command with the program, arguments, directory and environment of another one. The new command inherits what this process
-/// has inherited. Its standard streams may be set, unless they were closed.
+/// Returns a command with the program, the arguments, the directory and the environment of another one. The new command
+/// inherits everything that this process has inherited. Its standard streams may be set, unless they were closed.
 pub fn inheriting(of: &Command) -> Command {
     let mut command = Command::new(of.get_program());
     command.args(of.get_args());
@@ -97,13 +97,13 @@ pub fn inheriting(of: &Command) -> Command {
     let mut pointers: Vec<*const c_char> =
         entries.into_iter().map(|entry| entry.into_raw().cast_const()).collect();
     pointers.push(std::ptr::null());
-    // It must outlive a failed exec.
+    // The environment must outlive a failed exec.
     let environment = pointers.leak().as_ptr().expose_provenance();
     let (ignored, closed) = (IGNORED.load(Ordering::Relaxed), CLOSED.load(Ordering::Relaxed));
     let blocked = BLOCKED.get();
     let restore = move || {
         let bits = |of: u32| (0..32).filter(move |bit| of & 1 << bit != 0);
-        // SAFETY: valid signals, a set that is never freed, descriptors that only this process uses, and an environment that is never freed.
+        // SAFETY: valid signals, a set and an environment that are never freed, and descriptors that only this process uses.
         unsafe {
             bits(ignored).for_each(|signal| _ = libc::signal(signal, libc::SIG_IGN));
             bits(closed).for_each(|fd| _ = libc::close(fd));
@@ -132,8 +132,8 @@ unsafe fn own_environment() -> Vec<&'static CStr> {
     entries
 }
 
-/// Changes entries of an environment in place, and adds new ones at its end. Of several entries with a name that is changed, one
-/// remains, because some programs read the first and others the last.
+/// Changes entries of an environment in place, and adds new ones at its end. If several entries have a name whose value is
+/// changed, one of them remains, because some programs read the first and others the last.
 fn edited(entries: Vec<&CStr>, changes: &[(&OsStr, Option<&OsStr>)]) -> Vec<CString> {
     let mut is_done = vec![false; changes.len()];
     let entry =

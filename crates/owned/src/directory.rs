@@ -84,7 +84,8 @@ impl Directory {
         Ok(rustix::fs::fstat(&self.fd)?)
     }
 
-    /// Whether other users can rename its contents: its owner can, and without the sticky bit all users who may write to it.
+    /// Whether other users can rename entries of the directory: its owner can, and without the sticky bit all users who may
+    /// write to it.
     ///
     /// # Errors
     /// The file system's error.
@@ -169,8 +170,8 @@ impl Directory {
         }
     }
 
-    /// Removes its contents: files, links themselves, and directories of this user with their contents. Continues after an error,
-    /// and returns the first.
+    /// Removes the contents of the directory: files, links themselves, and directories of this user with their contents.
+    /// Continues after an error, and returns the first.
     ///
     /// # Errors
     /// The file system's error, or a [`Refusal`] for a directory of another user.

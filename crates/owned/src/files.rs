@@ -149,7 +149,7 @@ pub fn is_without_rename(why: &io::Error) -> bool {
     why.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
 }
 
-/// Copies a file over another one, and removes it only if that has succeeded: the other one cannot be restored.
+/// Copies the file `from` over `to`, and removes `from` only if that has succeeded, because the old `to` cannot be restored.
 fn copy(directory: &Directory, from: &OsStr, to: &OsStr, mode: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut whole = File::from(rustix::fs::openat(directory, from, flags, Mode::empty())?);
@@ -213,8 +213,9 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes directories whose names `is_left` accepts from a directory of this user, with their contents. If others can rename the
-/// contents of the directory, nothing is removed, because they may have moved any directory of this user into it.
+/// Removes, from a directory of this user, the subdirectories whose names `is_left` accepts, with their contents. If others
+/// can rename the contents of the directory, nothing is removed, because they may have moved any directory of this user
+/// into it.
 ///
 /// # Errors
 /// A [`Refusal`], or the file system's error.

@@ -29,7 +29,7 @@ static int count_one(struct info *info, size_t size, void *count) {
 	return 0;
 }
 
-/* Called for the first object only: whether objects were opened since the last time, and how many there are. */
+/* Called for the first object only. Finds out whether objects were opened since the last time. If so, counts all objects. */
 static int take_snapshot(struct info *info, size_t size, void *data) {
 	struct snapshot *now = data;
 	(void)size;
@@ -54,7 +54,7 @@ static int is_ours(const struct object *object) {
 	return begins_with(name, "libampere_host") || begins_with(name, "libampere_p") || begins_with(name, "libscorep_substrate_ampere");
 }
 
-/* Whether a new object defines functions that older ones may refer to. */
+/* Stops at a new object that is an MPI library. Older objects may refer to its functions, so all objects are then treated. */
 static int find_new_mpi(struct info *info, size_t size, void *data) {
 	struct round *round = data;
 	struct object object;

@@ -7,7 +7,7 @@ const char *const local_names[LOCALS] = {"dlsym", "dlopen", "execve", "execv",  
 
 enum kind { NOTHING, LOCAL, HOSTS, HOOK };
 
-/* Names such as MPIX_Barrier_init are of functions that are not in the library's version of the standard. */
+/* Names such as MPIX_Barrier_init belong to functions that are not in the library's version of the standard. */
 static int is_mpi_in_c(const char *name) {
 	const char *public = name + (*name == 'P');
 	return begins_with(public, "MPI_") || begins_with(public, "MPIX_");

@@ -109,7 +109,7 @@ static int of_spawnp(int *pid, const char *file, const void *actions, const void
 	return CALL_REAL(SPAWNP, spawns *, pid, file, actions, how, words, NEXT_ENVIRONMENT(environment));
 }
 
-/* The argument strings of a function with a variable number of arguments, such as execl. */
+/* Counts the argument strings of a function with a variable number of arguments, such as execl. */
 static size_t count_words(va_list words) {
 	size_t count = 1;
 	while (va_arg(words, char *)) count++;

@@ -79,7 +79,8 @@ static int prepare(void) {
 	stub.process = SYSTEM(SYS_getpid, 0, 0, 0, 0);
 	stub.page = getauxval(AT_PAGESZ);
 	dl_iterate_phdr(find_own, &stub.start_count);
-	/* Before glibc 2.34, it is in libdl with dlopen and dlsym. A program that does not load libdl at its start is not measured. */
+	/* Before glibc 2.34, dladdr is in libdl, as dlopen and dlsym are. A program that does not load libdl at its start is not
+	 * measured. */
 	if (stub.iterate && !stub.address) stub.address = (int (*)(const void *, void *))definition_of("dladdr", 1).address;
 	if (stub.is_late || !stub.iterate || !stub.address || !find_functions()) return 0;
 	const char *off = value_of(*stub.environment, "AMPERE_DISABLE");

@@ -30,7 +30,7 @@ pub struct Message {
     pub bytes: u64,
 }
 
-/// A collective operation, where it ends.
+/// The end of a collective operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Collective {
@@ -172,7 +172,8 @@ impl Communication {
 }
 
 impl Numbers {
-    /// Returns the numbers as those of a short event, if they are small enough, and the bits of its first record.
+    /// Returns the numbers of a short event with the same content, and the bits of its first record. If the numbers are too
+    /// large for that, returns them unchanged, with no bits.
     fn shortened(self) -> (u16, Numbers) {
         let [(one, first), (two, second), third] = self.payloads;
         let short = self.event | SHORT_EVENT;
@@ -222,7 +223,7 @@ pub(crate) fn decode_whole(records: &[Record]) -> Option<Communication> {
     Communication::of_numbers(Numbers::of_records(*records.first()?, payloads))
 }
 
-/// Decodes a short message, as most events are, if these records begin with one.
+/// Decodes the event that these records begin with, if it is a short message, as most events are.
 #[inline]
 fn short_message(records: &[Record]) -> Option<Communication> {
     let [head, payload, ..] = records else { return None };

@@ -22,7 +22,7 @@ pub enum Event {
     /// The CPU time of the location: the timestamp; the number of ticks before it during which the CPU time rose, or 0 if it rose
     /// since the previous event of this kind; and the total nanoseconds.
     CpuTime(Timestamp, u32, u64),
-    /// A count of events since the thread's last stack sample, which the innermost frame is charged for: the timestamp, the
+    /// A count of events since the thread's last stack sample, attributed to the innermost frame: the timestamp, the
     /// number of the event, and the count.
     Counts(Timestamp, u32, u64),
     /// The program's measurement began at this time.

@@ -173,8 +173,8 @@ fn write_whole(file: &OwnedFd, bytes: &[u8]) -> bool {
     false
 }
 
-/// Locks the log and maps it, which keeps the lock. Returns `None` if the file system has no locks: then whether the process runs
-/// is known by its pid alone.
+/// Locks the log and maps it, which keeps the lock. Returns `None` if the file system has no locks: then only the pid shows
+/// whether the process still runs.
 fn lock(file: &OwnedFd) -> Option<MmapRaw> {
     rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive)).ok()?;
     MmapOptions::new().len(1).map_raw_read_only(file).ok()

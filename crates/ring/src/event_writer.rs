@@ -1,4 +1,5 @@
-//! Writes the records of the event path, the plugin's work at an enter and at a leave. It must stay short.
+//! Writes the records of events. Most of it is on the event path, the plugin's work at an enter and at a leave, which must
+//! stay short.
 
 use crate::coalescing::{Coalescing, Entered, MEASURED_RECORDS};
 use crate::communication::{Communication, RECORDS_MAX};
@@ -236,7 +237,7 @@ impl EventWriter {
         }
     }
 
-    /// Waits for room for this number of records if the policy says so. Returns whether there is room.
+    /// Waits for room for this number of records if that is the policy. Returns whether there is room.
     fn make_room(&mut self, records: u64) -> bool {
         while !self.output.has_room(records) {
             if !self.overload.wait_for_room(&mut self.output, records) {
@@ -356,9 +357,9 @@ impl EventWriter {
         self.output.count_dropped(events);
     }
 
-    /// Must be called when the writing of an event was abandoned in the middle (`longjmp` out of a signal handler). The event may
-    /// be an enter that was not counted and whose leave will still come, so room is kept for one more leave as long as open
-    /// frames take less than a quarter of the ring. The decoder ignores a surplus leave.
+    /// Must be called when the writing of an event was abandoned in the middle (`longjmp` out of a signal handler). The
+    /// event may be an enter that was not counted and whose leave will still come. So room is kept for one more leave, as
+    /// long as open frames take less than a quarter of the ring. The decoder ignores a surplus leave.
     #[cold]
     pub fn event_was_abandoned(&mut self) {
         let has_room = self.output.open < self.output.ring.capacity_records() / 4 && self.output.has_room(1);
@@ -425,7 +426,7 @@ impl EventWriter {
         self.update_coalesced_until();
     }
 
-    /// Whether there is room for any event, and after an enter for its leave.
+    /// Whether there is room for any event and, if it is an enter, also for its leave.
     pub fn has_room(&mut self) -> bool {
         self.output.has_room(RECORDS_MAX as u64)
     }
@@ -453,8 +454,8 @@ impl EventWriter {
         self.put_with_value(head, Record::new(Kind::Value, nanoseconds, 0));
     }
 
-    /// Writes how often an event has happened since the thread's last sample. If the ring is full, the record is dropped and
-    /// counted.
+    /// Writes the number of times that an event has happened since the thread's last stack sample. If the ring is full, the
+    /// record is dropped and counted.
     pub fn counts(&mut self, timestamp: u64, event: u32, count: u64) {
         let head = Record::new(Kind::Counts, timestamp, event);
         self.put_with_value(head, Record::new(Kind::Value, count, 0));

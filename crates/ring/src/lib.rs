@@ -74,14 +74,15 @@
 //! # After a death
 //!
 //! The ring of a dead producer is read to its write position. If the hold names a dead consumer, another one takes over and
-//! continues at the read position. The sampler's ring, whose producer dies together with the consumer, gets a new producer, too,
-//! which continues at the write position ([`RingProducer::take_over`]): records that were not published are ignored.
+//! continues at the read position. The producer of the sampler's ring dies together with the consumer. The ring gets a new
+//! producer, too, which continues at the write position ([`RingProducer::take_over`]): records that were not published are
+//! ignored.
 //!
 //! # Trust
 //!
-//! **The reader trusts no byte.** It reads the capacity once and checks it against the file's size, checks that the write
-//! position has not decreased and is at most one capacity ahead, copies a record before it examines it, and counts unknown
-//! kinds and handles instead of panicking.
+//! **The reader trusts no byte.** It reads the capacity once and checks it against the file's size, and checks that the
+//! write position has not decreased and is at most one capacity ahead. It copies a record before it examines it, and counts
+//! unknown kinds and handles instead of panicking.
 //!
 //! # Files
 //!

@@ -1,4 +1,4 @@
-//! What a writer does with calls when the collector cannot keep up, and what it asks about the session.
+//! The handling of calls when the collector cannot keep up, and the data about the session that a writer needs for it.
 
 /// The policy that applies when the ring fills faster than the collector empties it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

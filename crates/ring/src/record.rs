@@ -29,8 +29,9 @@ pub enum Kind {
     Communication = 12,
     /// The further numbers of a `Communication`.
     Payload = 13,
-    /// The total CPU time that the location has used up to this time follows in the next record; argument: for how many ticks up
-    /// to this time it rose, or 0 if it rose during all the time since the previous record of CPU time.
+    /// The total CPU time that the location has used up to this time follows in the next record; argument: the number of
+    /// ticks before this time during which it rose, or 0 if it rose during the whole time since the previous record of CPU
+    /// time.
     CpuTime = 14,
     /// The correlation id of the `Enter` that follows in the next record, in word 0: a call that launches work on a GPU has the
     /// same id as the kernels, copies or fills that it launched. Argument: 0.

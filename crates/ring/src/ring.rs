@@ -367,7 +367,7 @@ impl RingConsumer {
         self.release(self.taken as usize);
     }
 
-    /// Hands back slots of records that were copied out, those that were taken first.
+    /// Hands back the slots of the oldest records that were copied out. Records that were taken are the oldest.
     pub fn release(&mut self, slots: usize) {
         self.taken = self.taken.saturating_sub(slots as u64);
         self.cursor.release(&self.shared.header().consumer.read, slots as u64);
@@ -377,7 +377,8 @@ impl RingConsumer {
         }
     }
 
-    /// Removes the file and its memory. The producer must have ended, and all must have been read. The counts remain available.
+    /// Removes the file and its memory. The producer must have ended, and all records must have been read. The counts
+    /// remain available.
     pub fn retire(&mut self) -> Result<(), Error> {
         let gone = RingConsumer::of_missing_ring(&self.path, self.position())?;
         gone.set_counts(self.suppressed_calls(), self.dropped_records());

@@ -14,8 +14,8 @@
 //! clock.
 //!
 //! **Limit.** When a file has [`SAMPLES_MAX`] samples, every other one is removed, and from then on only every second (fourth,
-//! eighth ...) sample is written. Energy is cumulative, so this reduces the resolution in time but loses no joules. The thinner
-//! file replaces the other one by renaming, so that a reader always has a complete file.
+//! eighth ...) sample is written. Energy is cumulative, so this reduces the resolution in time but loses no joules. The
+//! thinned file replaces the previous one by renaming, so that a reader always has a complete file.
 
 use crate::error::Error;
 use crate::session::Session;

@@ -433,7 +433,7 @@ impl Session {
                 || self.is_of_another_pid_namespace() && self.is_locked(COLLECTOR_LOCK))
     }
 
-    /// Sets whether the collector writes the results, after which no process can join.
+    /// Sets whether the collector is writing the results. While it does, no process can join.
     pub fn set_finishing(&self, finishing: bool) {
         self.page().finishing.store(finishing.into(), Ordering::Release);
     }
@@ -679,10 +679,10 @@ fn make_private(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that no other user can replace our directory. The owner of the root could, and without the sticky bit everyone who may
-/// write to the root.
+/// Checks that no other user can replace our directory. The owner of the root could do so, and without the sticky bit
+/// everyone who may write to the root.
 fn check_root(root: &Path) -> Result<(), Error> {
-    // If it does not exist, making ours will fail with a message.
+    // If the root does not exist, making our directory will fail with a message.
     let Ok(stat) = rustix::fs::stat(root) else { return Ok(()) };
     let refuse = |why| Err(Error::NotOurs { path: root.to_owned(), why });
     let is_sticky = stat.st_mode & 0o1000 != 0;

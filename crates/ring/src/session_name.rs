@@ -25,7 +25,7 @@ pub fn session_name() -> String {
 }
 
 /// Returns the pid of the launcher's process on this node: the nearest ancestor that does not belong to this rank. It
-/// identifies the job if there is no job id. MPICH, MVAPICH2 and MPT have one on each node.
+/// identifies the job if there is no job id. MPICH, MVAPICH2 and MPT have one such process on each node.
 fn launching_process() -> Option<u32> {
     let launched = launched_rank(|name| std::env::var(name).ok()).map(|launched| launched.variable);
     let name = launched.or_else(|| std::env::var_os(ONLY_RANK).map(|_| ONLY_RANK))?;

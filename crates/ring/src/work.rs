@@ -1,4 +1,4 @@
-//! A table, in the session's directory, of what the processes of a run have counted: units of work, and ranges.
+//! A table, in the session's directory, of the amounts that the processes of a run have counted: units of work, and ranges.
 //!
 //! A process adds to a row of its own with one atomic operation, and the sampler reads the sums. Nothing is lost if a process or
 //! the collector is killed, however many calls a second there are: the memory outlives both.
@@ -178,7 +178,7 @@ impl WorkTable {
 
     fn claim(&self, kind: Counted, name: &str) -> Option<&Row> {
         let claimed = &self.header().claimed;
-        // The number stays in bounds, however often a full table is asked.
+        // The number stays in bounds, however often a row of a full table is requested.
         let next = claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rows| {
             (rows < ROWS_MAX as u64).then(|| rows + 1)
         });
@@ -215,7 +215,7 @@ impl WorkTable {
 }
 
 impl Row {
-    /// Whether the row has this kind and name, as far as they are valid.
+    /// Whether the row has this kind and this name. A row whose kind and name are not valid yet has neither.
     fn is_of(&self, kind: Counted, name: &str) -> bool {
         let bytes = self.name.iter().map(|byte| byte.load(Ordering::Relaxed));
         // Acquire: pairs with the Release in `claim`.

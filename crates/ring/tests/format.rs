@@ -1,5 +1,5 @@
-//! The version of the format changes with the format: the bytes of records and definitions are compared with those of the
-//! version.
+//! The version of the format changes with the format: the bytes of records and definitions are compared with the digest
+//! that belongs to the version.
 
 use ampere_model::{
     Clocks, Communicator, Definition, Device, GpuRecords, LocalLocation, Location, LocationKind, Members,

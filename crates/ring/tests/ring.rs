@@ -342,7 +342,7 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
     assert_eq!(left_behind, 0, "nothing half-made is left");
 }
 
-/// For ten times as many call paths it takes about ten times as long, not a hundred times.
+/// Writing ten times as many call paths takes about ten times as long, not a hundred times.
 #[test]
 fn writing_a_group_takes_time_proportional_to_its_call_paths() {
     let probes = SessionProbes {

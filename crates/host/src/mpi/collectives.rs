@@ -67,7 +67,7 @@ fn bytes_of(
         _ => 0,
     };
     let is_in_place = library.is_in_place(frame.word(buffer));
-    // The number of ranks whose data this one gets.
+    // The number of ranks whose data this rank gets.
     let partners = communicator.remote.map_or(communicator.size, |remote| remote.size);
     // Data that stays in place is not counted.
     let all = u64::from(partners) - u64::from(is_in_place);

@@ -80,7 +80,7 @@ impl Entry {
     }
 }
 
-/// The largest number of communicators and windows at a time. Messages in any beyond this are not recorded.
+/// The largest number of communicators and windows at a time. Messages in further communicators are not recorded.
 const COMMUNICATORS_MAX: usize = 1024;
 static COMMUNICATORS: [Entry; COMMUNICATORS_MAX] = [const { Entry::free() }; COMMUNICATORS_MAX];
 const NO_COMMUNICATOR: usize = 0;
@@ -111,7 +111,8 @@ fn known(library: &Library, argument: usize, find: FindMembers) -> Option<Commun
     }
 }
 
-/// Defines a communicator if there is a free entry. If not, each of its messages comes here, so nothing else is done.
+/// Defines a communicator if there is a free entry. If there is none, this function is called for each of the
+/// communicator's messages, so it does nothing else.
 #[cold]
 fn define_if_free(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Communicator> {
     entries_of(NO_COMMUNICATOR).next()?;
@@ -141,7 +142,7 @@ pub fn neighbours_in(library: &Library, argument: usize) -> Option<(AnyHandle, A
     Some((handle, neighbours?))
 }
 
-/// Returns the ranks that exchange messages with this one in the communicator in an argument.
+/// Returns the ranks with which this process exchanges messages in the communicator in an argument.
 pub fn peers_in(library: &Library, argument: usize) -> Peers {
     communicator(library, argument).map_or(Peers { communicator: UNKNOWN, first: 0 }, |found| found.peers())
 }

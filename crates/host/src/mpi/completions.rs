@@ -46,7 +46,7 @@ fn has_statuses(how: Completion) -> bool {
 /// it. A lookup takes 20 ns.
 const LOOKED_UP_BEFORE_MAX: usize = 64;
 
-/// Whether only the requests that are complete after the call are looked up, by the handles that they had before.
+/// Whether only the requests that are complete after the call are looked up, by the handles that they had before the call.
 fn is_looked_up_later(how: Completion, count: usize) -> bool {
     how != Completion::WaitAll && count > LOOKED_UP_BEFORE_MAX
 }
@@ -189,7 +189,7 @@ unsafe fn forget_ended(library: &Library, how: Completion, frame: Frame, thread:
 /// Records that a request is complete. `is_kept`: the request stays valid, and the program completes it once more.
 pub fn complete(location: *mut Location, place: Place, status: &Received, is_kept: bool) {
     let Some(request) = requests::get(place) else { return };
-    // The status of a group says nothing about its messages.
+    // The status of a group contains nothing about its messages.
     requests::parts(&request).for_each(|part| complete(location, part, &Received::default(), false));
     match (request.stage, is_kept) {
         (Stage::Inactive, _) | (Stage::Completed, true) => return,

@@ -58,7 +58,7 @@ pub enum Kind {
     StartDuplicate {
         request: usize,
     },
-    /// A collective among neighbours, by the collective whose arguments are the same.
+    /// A collective among neighbours, by its form and the collective with the same arguments.
     Neighbours(Form, c_int),
     Finalize,
     /// A function that may connect the process to those of another MPI_COMM_WORLD.

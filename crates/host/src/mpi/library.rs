@@ -142,7 +142,7 @@ impl Family {
     }
 }
 
-/// Whether the functions are those of the library with the standard interface, whose name the standard prescribes.
+/// Whether the functions belong to the library with the standard interface. The standard prescribes the name of that library.
 fn is_named_abi() -> bool {
     let mut found =
         libc::Dl_info { dli_fname: null(), dli_fbase: null_mut(), dli_sname: null(), dli_saddr: null_mut() };
@@ -169,7 +169,7 @@ fn abi_version() -> Option<c_int> {
     (code == 0).then_some(major)
 }
 
-/// The functions of the library that recording messages needs, once MPI is initialized.
+/// The functions of the MPI library that are needed to record messages. They are looked up when MPI has been initialized.
 pub struct Library {
     /// The handle of MPI_COMM_WORLD.
     pub world: usize,
@@ -259,17 +259,17 @@ impl Topologies {
 /// A rank's neighbours in a communicator, in the order of a collective's data. They may be MPI_PROC_NULL.
 pub struct Neighbours {
     senders: Vec<c_int>,
-    /// `None` if they are the senders.
+    /// `None` if the receivers are the same ranks as the senders.
     receivers: Option<Vec<c_int>>,
 }
 
 impl Neighbours {
-    /// Returns the ranks from which this one gets data.
+    /// Returns the ranks from which this rank gets data.
     pub fn senders(&self) -> &[c_int] {
         &self.senders
     }
 
-    /// Returns the ranks that get data from this one.
+    /// Returns the ranks that get data from this rank.
     pub fn receivers(&self) -> &[c_int] {
         self.receivers.as_deref().unwrap_or(&self.senders)
     }
@@ -308,8 +308,8 @@ type TranslateRanks = unsafe extern "C" fn(
 type GroupFree = unsafe extern "C" fn(group: *mut usize) -> c_int;
 
 impl Membership {
-    /// Returns the members of an inter-communicator, of which this is the remote group. The order of the groups is the same in
-    /// all processes. `is_first`: this group comes first.
+    /// Returns the members of an inter-communicator whose remote group is `self`. The order of the groups is the same in
+    /// all processes; `is_first` means that the remote group comes first.
     fn joined_with(self, own: Membership, is_first: bool) -> Option<Membership> {
         let (mut ranks, remote) = (own.ranks?, self.ranks?);
         let first = if is_first { 0 } else { own.size };
@@ -320,8 +320,8 @@ impl Membership {
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
-/// Looks up the functions that recording messages needs, if the plugin takes messages. MPI must be initialized. `first` is the
-/// number of the first rank.
+/// Looks up the functions that are needed to record messages, if the plugin takes messages. MPI must be initialized.
+/// `first` is the number, in the run, of rank 0 of MPI_COMM_WORLD.
 pub fn prepare_for_messages(first: u32) {
     if crate::communication::is_wanted()
         && let Some(library) = Library::find(first)
@@ -459,7 +459,7 @@ impl Library {
         }
     }
 
-    /// Returns the size of `count` elements of a datatype.
+    /// Returns the size, in bytes, of `count` elements of a datatype.
     pub fn bytes(&self, count: i64, datatype: usize) -> u64 {
         // Without elements, the datatype may be invalid. MPI must report an invalid datatype as an error of the program's call,
         // and not of a call here.
@@ -483,7 +483,7 @@ impl Library {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the members of a communicator. `None` if it has members of another MPI_COMM_WORLD, and which one is not known.
+    /// Returns the members of a communicator. `None` if it has members of another MPI_COMM_WORLD and it is not known which one.
     pub fn membership(&self, communicator: usize) -> Option<Membership> {
         if communicator == 0 || communicator == self.null_communicator {
             return None;
@@ -520,7 +520,7 @@ impl Library {
         ranks.is_some_and(|ranks| ranks.iter().all(|rank| *rank >= 0))
     }
 
-    /// Returns the processes that have a window.
+    /// Returns the processes that share a window.
     pub fn membership_of_window(&self, window: usize) -> Option<Membership> {
         self.is_window(window).then(|| self.members(self.win_group, window))?
     }
@@ -703,8 +703,8 @@ pub fn ranks_before(size: c_int) -> c_int {
     parents.unwrap_or(0).saturating_add(others).min(c_int::MAX as u32 / 2) as c_int
 }
 
-/// Rank and size in MPI_COMM_WORLD, if MPI is initialized and not finalized. If the library is of no known family, they are those
-/// that the launcher has set in the environment.
+/// Rank and size in MPI_COMM_WORLD, if MPI is initialized and not finalized. If the library's family is unknown, the values
+/// are those that the launcher has set in the environment.
 pub fn rank_and_size() -> Option<(c_int, c_int)> {
     if flag(c"PMPI_Initialized") != Some(true) || flag(c"PMPI_Finalized") != Some(false) {
         return None;

@@ -31,7 +31,7 @@ const PLAIN: Positions = Positions { rank: 3, tag: 4, communicator: 5 };
 /// Called before the real function. It may change the call's arguments: if the program passes no status, we pass one of ours.
 ///
 /// # Safety
-/// The call is from C, of a function of this kind, and this is its frame.
+/// The call was made from C, to a function of this kind, and `frame` is its frame.
 pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
     let Some(library) = Library::get() else { return };
     let location = thread.location;
@@ -93,7 +93,7 @@ fn sent(library: &Library, frame: Frame, at: Positions) -> Option<Message> {
     Some(Message { is_sent: true, rank: first + rank, communicator, tag: frame.int(at.tag) as u32, bytes })
 }
 
-/// Records the start of a send, whose request is known when the function has returned.
+/// Records the start of a send. Its request is known only after the function has returned.
 fn start_send(library: &Library, frame: Frame, thread: &mut Thread, communicator: usize) {
     thread.call.send = 0;
     let Some(message) = sent(library, frame, Positions { communicator, ..PLAIN }) else { return };

@@ -1,4 +1,4 @@
-//! MPI: the functions that have wrappers, and what happens when one is entered and left.
+//! MPI: the functions that have wrappers, and what happens when such a function is entered and left.
 //!
 //! Only a thread's outermost MPI call is recorded: in some libraries Fortran's entry points call the C functions, and libraries
 //! call their own functions. The region has the C name whatever the language.
@@ -10,7 +10,7 @@
 //! kinds.rs          what is recorded for a function        messages.rs     messages, and requests that a call makes
 //! collectives.rs    arguments and bytes of collectives     completions.rs  requests that a call completes
 //! communicators.rs  communicators that are defined         requests.rs     requests that are open
-//! state.rs          what is kept of a call                 watched.rs      functions that test for completion
+//! state.rs          the state during a call                watched.rs      functions that test for completion
 //! neighbours.rs     collectives among neighbours           epochs.rs       one-sided communication between some ranks
 //! pcontrol.rs       MPI_Pcontrol
 //! ```
@@ -140,7 +140,7 @@ fn enter_running(call: Call, stack: usize) -> bool {
 
 /// Whether a call that is deeper in the stack than the recorded one comes from inside it. Fortran's functions call C's, and
 /// libraries and tools call the profiling interface: a walk of the stack for each of these would cost too much. For other calls,
-/// the stack is walked, unless an earlier one at least as deep was found to be inside.
+/// the stack is walked, unless an earlier call that was no deeper was found to be inside.
 #[inline]
 fn is_inner(call: Call, stack: usize, thread: &mut Thread) -> bool {
     let Thread { mpi_stack, call: outer, .. } = thread;
@@ -157,17 +157,19 @@ fn is_inner(call: Call, stack: usize, thread: &mut Thread) -> bool {
     is_inside
 }
 
-/// Whether the recorded call, which has the wrapper's frame `outer`, was left without returning before the call with `inner`.
+/// Whether the recorded call was left without returning before the present call was made. `outer` and `inner` are the
+/// addresses of their wrappers' frames.
 #[cold]
 fn was_left(outer: usize, inner: usize) -> bool {
-    // A wrapper's frame begins with the address of the frame before and its return address, and ends where it was called.
+    // At the address of a wrapper's frame are two words, the caller's frame address and the return address. The caller's
+    // own stack begins above them.
     const ABOVE: usize = 16;
     !is_on_alternate_stack()
         && on_own_stack_uninterrupted(false, || signal::was_left(outer + ABOVE, inner + ABOVE))
 }
 
-/// A call from inside the recorded call. A library's Fortran functions convert their arguments and call C's functions of the
-/// same names, whose arguments are recorded.
+/// Handles a call from inside the recorded call, and returns whether its arguments are recorded. A library's Fortran
+/// functions convert their arguments and call C's functions of the same names, so the arguments are read there.
 #[inline]
 fn enter_inner(call: Call, stack: usize, thread: &mut Thread) -> bool {
     let function = call.function();

@@ -1,6 +1,6 @@
-//! Collectives among neighbours, recorded as messages, because OTF2 has no operation for them: a send to each rank that gets data
-//! from this one, which counts as complete at once, and a receive from each rank that this one waits for. The request of a
-//! non-blocking or persistent collective is kept as a group of requests, with one for each message.
+//! Collectives among neighbours, recorded as messages, because OTF2 has no operation for them: a send to each rank that
+//! gets data from this rank, and a receive from each rank for which this rank waits. The sends count as complete at once.
+//! The request of a non-blocking or persistent collective is kept as a group of requests, with one for each message.
 
 use super::collectives::arguments;
 use super::communicators::neighbours_in;
@@ -14,8 +14,9 @@ use scorep_abi::{AnyHandle, Location, collective};
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// How a collective among neighbours is called. MPI matches only calls of one form, so each has messages with a tag of its own,
-/// which is its number here. No program can use these tags, because they are negative. `epochs.rs` has the two between them.
+/// How a collective among neighbours is called. MPI only matches calls of the same form, so the messages of each form have
+/// their own tag, which is the value here. No program can use these tags, because they are negative. `epochs.rs` uses the
+/// two values between them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum Form {
@@ -24,7 +25,7 @@ pub enum Form {
     Persistent = c_int::MIN + 4,
 }
 
-/// Records what a call sends, before the real function is called. `of` is the collective whose arguments are the same.
+/// Records the messages that a call sends, before the real function is called. `of` is the collective with the same arguments.
 pub fn before(library: &Library, (form, of): (Form, c_int), frame: Frame, thread: &Thread) {
     if form != Form::Persistent
         && let Some(exchange) = Exchange::find(library, (form, of), frame)
@@ -33,7 +34,7 @@ pub fn before(library: &Library, (form, of): (Form, c_int), frame: Frame, thread
     }
 }
 
-/// Records what a call has received, or keeps its request. The real function was successful.
+/// Records the messages that a call has received, or keeps its request. The real function was successful.
 pub fn after(library: &Library, (form, of): (Form, c_int), frame: Frame, thread: &Thread) {
     let location = thread.location;
     let Some(exchange) = Exchange::find(library, (form, of), frame) else {
@@ -66,7 +67,7 @@ struct Exchange<'a> {
     neighbours: Arc<Neighbours>,
 }
 
-/// The position of the argument that is the number of elements for all neighbours, or of the array of those for each.
+/// The position of the argument with the number of elements: one number for all neighbours, or an array with one for each.
 #[derive(Clone, Copy)]
 enum Counts {
     One(usize),
@@ -119,8 +120,8 @@ impl Exchange<'_> {
         })
     }
 
-    /// Keeps the request of this call, and one for each of its messages. `at` is the position of the request behind the
-    /// communicator.
+    /// Keeps the request of this call, and one for each of its messages. `at` is the position of the request among the
+    /// arguments, counted from that of the communicator.
     fn keep(
         &self,
         location: *mut Location,

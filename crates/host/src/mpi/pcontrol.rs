@@ -1,9 +1,9 @@
 //! MPI_Pcontrol, by which a program switches recording off (level 0) and on (1), and numbers its phases (3 and more). The other
 //! levels do nothing: 2 flushes the buffers of tools that have some, and negative ones mean different things to different tools.
 //!
-//! While recording is off, frames are tracked without events, so that the frames around and after that time are right; the
-//! time is a range of this interface. A phase is a frame of the calling thread, until the next call with a level that does
-//! something.
+//! While recording is off, frames are tracked without events, so that frames that are entered before or after that time are
+//! recorded correctly. The time itself is counted as a range of this interface. A phase is a frame of the calling thread,
+//! which ends at the next call with level 0, 1, or 3 and more.
 
 use crate::ranges::{Interface, PHASES, pop, push, started};
 use ampere_model::NOT_RECORDED;
@@ -22,7 +22,7 @@ static OWN_FORTRAN: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 static IS_OFF: AtomicBool = AtomicBool::new(false);
 static IS_IN_PHASE: AtomicBool = AtomicBool::new(false);
-/// The number of the range of the time in which recording is off.
+/// The number of the range that stands for the time in which recording is off.
 static OFF: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the program has switched recording off.
@@ -31,7 +31,7 @@ pub fn is_off() -> bool {
     IS_OFF.load(Ordering::Relaxed)
 }
 
-/// Returns the wrapper of a function with this name, whose real function is `target`, if it is MPI_Pcontrol.
+/// Returns the wrapper of the function with this name, if it is MPI_Pcontrol in C or Fortran. `target` is the real function.
 pub fn wrapper(name: &[u8], target: *mut c_void) -> Option<*mut c_void> {
     if name == b"MPI_Pcontrol" {
         OWN.store(target, Ordering::Release);

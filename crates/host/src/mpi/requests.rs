@@ -20,7 +20,8 @@ pub struct Request {
     pub id: u64,
     pub communicator: AnyHandle,
     /// The peer's rank in the plugin's communicator, or the root of a collective. For a receive whose sender is only known from
-    /// its status, this is the rank there of the first possible sender, to which the status' source is added.
+    /// its status, this is the rank of the first possible sender in the plugin's communicator; the source in the status is
+    /// added to it.
     pub rank: i32,
     pub tag: u32,
     /// The bytes that this rank sends; used for persistent sends and collectives.
@@ -71,7 +72,7 @@ pub enum Stage {
     Completed,
 }
 
-/// A place in the table, counted from 1; 0 is none.
+/// A place in the table, counted from 1; 0 stands for no place.
 pub type Place = u32;
 pub const NOWHERE: Place = 0;
 
@@ -227,7 +228,7 @@ fn handle_of_part(id: u64) -> usize {
     1 << 63 | id as usize
 }
 
-/// What became of a new request.
+/// The result of adding a new request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Inserted {
     Yes,

@@ -266,7 +266,7 @@ unsafe fn test_all<const SYMBOL: usize>(
         let mut own = [STATUS; ON_STACK_MAX];
         let passed = saved.statuses(library, statuses, &mut own);
         let code = real(count, requests, flag, passed);
-        // They are still ignored if there is no memory for statuses of ours.
+        // The statuses are still ignored if there is no memory for ours.
         if code == 0 && *flag != 0 && !library.is_ignored(passed) {
             for at in 0..count {
                 saved.complete(library, at, passed + at as usize * library.status_bytes());

@@ -9,8 +9,8 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
-/// Returns the wrapper of the MPI function with this name, whose real function is `target`; null if there is no
-/// wrapper.
+/// Returns the wrapper of the MPI function with this name; null if there is none. `target` is the real function, which the
+/// wrapper calls.
 pub fn wrapper(name: &[u8], target: *mut c_void) -> *mut c_void {
     let Some((function, variant)) = named(name) else { return null_mut() };
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -49,7 +49,7 @@ struct Domain {
     flags: c_int,
     name: *const c_char,
     wide_name: *const c_void,
-    /// For the collector: the number of the domain, or 0.
+    /// ITT reserves this field for the tool. Here, it is the number of the domain, or 0 if the domain has none yet.
     number: AtomicI32,
     rest: [*const c_void; 2],
 }
@@ -66,13 +66,14 @@ struct Text {
     rest: [*const c_void; 4],
 }
 
-/// Structures by their names. They live as long as the process. Their type is the map's.
+/// The addresses of structures, by their names. They live as long as the process. All structures of one map have the same type.
 type Kept = Mutex<Option<HashMap<CString, usize>>>;
 static DOMAINS: Kept = Mutex::new(None);
 static TEXTS: Kept = Mutex::new(None);
 
-/// Sets the functions of a static part. Functions that are not recorded keep its own version. After this, the static part's own
-/// versions of the two functions that create domains and strings return only disabled ones, so ours replace them.
+/// Sets the functions of a static part. Functions that are not recorded are set to the static part's own versions. After
+/// this call, its versions of the two functions that create domains and strings would only return disabled ones, so ours
+/// replace them.
 ///
 /// # Safety
 /// ITT's static part calls this with its own structure.
@@ -147,7 +148,7 @@ unsafe fn number(domain: *const Domain) -> usize {
         return super::DEFAULT;
     };
     if number.load(Ordering::Relaxed) == 0 {
-        // If another thread was faster, its number counts.
+        // If another thread was faster, its number is kept.
         let _ = number.compare_exchange(0, new_domain() as i32, Ordering::Relaxed, Ordering::Relaxed);
     }
     number.load(Ordering::Relaxed) as usize
@@ -158,7 +159,8 @@ unsafe extern "C" fn begin(domain: *const Domain, _task: Id, _parent: Id, name: 
     unsafe { push(ITT, number(domain), name.as_ref().map_or(b"", |name| bytes(name.text))) };
 }
 
-/// A task whose name is that of a function, which is not looked up while the program runs.
+/// Begins a task for which the program passes a function in place of a name. The function's name is not looked up while the
+/// program runs.
 unsafe extern "C" fn begin_function(domain: *const Domain, _task: Id, _parent: Id, _function: *const c_void) {
     // SAFETY: this is a handle of the static part.
     push(ITT, unsafe { number(domain) }, b"(task)");
@@ -174,7 +176,7 @@ fn key(domain: *const Domain, id: &Id) -> usize {
     started::key(ITT, [domain.addr() as u64, first, second, third])
 }
 
-/// A task or region that may overlap others, and end on another thread.
+/// Begins a task or region that may overlap others, and that may end on another thread.
 unsafe extern "C" fn begin_overlapped(domain: *const Domain, id: Id, _parent: Id, name: *const Text) {
     // SAFETY: these are handles of the static part, whose strings live as long as the process.
     let name = unsafe { name.as_ref().map_or(b"".as_slice(), |name| bytes(name.text)) };

@@ -88,7 +88,7 @@ fn other(pair: usize, side: usize) -> Option<*mut c_void> {
     Some(hook).filter(|hook| !hook.is_null() && *hook != UNKNOWN)
 }
 
-/// Without this hook, Kokkos would wait for the device before and after each kernel.
+/// Asks for no fences: without this hook, Kokkos would wait for the device before and after each kernel.
 unsafe extern "C" fn settings(_count: u32, settings: *mut Settings) {
     // SAFETY: Kokkos' structure.
     if let Some(settings) = unsafe { settings.as_mut() } {

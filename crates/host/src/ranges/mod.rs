@@ -64,7 +64,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Returns the hash by which the region of a name is known, and the name as far as it counts.
+    /// Returns the key of the region with this name, which is a hash, and the name, cut to the length that is recorded.
     fn known_by(self, name: &[u8]) -> (usize, &[u8]) {
         let name = &name[..name.len().min(NAME_BYTES_MAX)];
         (hash(self.paradigm as u64, name), name)
@@ -83,13 +83,13 @@ pub fn push(interface: Interface, domain: usize, name: &[u8]) {
     push_known(domain, known_by, || define(interface, known_by, name));
 }
 
-/// Begins a region that ends by its name.
+/// Opens a frame of a region that is ended by its name.
 pub fn push_named(interface: Interface, name: &[u8]) {
     let (known_by, name) = interface.known_by(name);
     push_with(NAMED_KEY, known_by, || define(interface, known_by, name));
 }
 
-/// Opens a frame of the region with this key, which `define` returns if there is none.
+/// Opens a frame of the region with this key. If there is none, `define` returns a new one.
 #[inline(always)]
 fn push_known(domain: usize, known_by: usize, define: impl FnOnce() -> AnyHandle) {
     push_with(MPI_KEYS_END + domain, known_by, define);

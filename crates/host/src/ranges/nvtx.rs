@@ -266,7 +266,7 @@ extern "C" fn create_domain(_name: *const c_void) -> *const c_void {
     std::ptr::without_provenance(new_domain())
 }
 
-/// The handle of a string of wide characters is that of the same string in UTF-8.
+/// Registers a string of wide characters. Its handle is that of the same string in UTF-8.
 unsafe extern "C" fn register_wide(domain: *const c_void, text: *const libc::wchar_t) -> *const c_void {
     if text.is_null() {
         return null();

@@ -2,9 +2,9 @@
 //! that OMP_TOOL_LIBRARIES names, one of which is the preloaded library, and looks up `ompt_start_tool` in each. The wrapper of
 //! `dlsym` in the preloaded library answers with [`start_tool`].
 //!
-//! A parallel region is a frame of the thread that meets it and of the threads that take part. Explicit tasks, target regions,
-//! and waiting at barriers and for tasks are frames, too. The library keeps a number for each parallel region and task, which we
-//! set.
+//! A parallel region is a frame of the thread that encounters it and of the threads that take part. Explicit tasks, target
+//! regions, and waiting at barriers and for tasks are frames, too. The library keeps a number for each parallel region and
+//! task, which we set.
 
 use super::{
     Interface, OPENMP_PARALLEL, OPENMP_TARGETS, OPENMP_TASKS, OPENMP_WAITS, RANGES, pop, push, push_known,
@@ -35,7 +35,7 @@ pub struct Tool {
 
 static TOOL: Tool = Tool { initialize, finalize, data: AtomicU64::new(0) };
 
-/// The kinds of regions. Regions of different kinds may have the same address of code.
+/// The kinds of regions. Regions of different kinds may have the same code address.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -89,14 +89,15 @@ unsafe extern "C" fn initialize(lookup: Lookup, _device: c_int, _data: *const Da
 
 extern "C" fn finalize(_data: *const Data) {}
 
-/// Opens a frame of the code with this return address.
+/// Opens a frame of the region that the program enters at this return address.
 fn enter(kind: Kind, domain: usize, code: u64) {
     let known_by = hash(OPENMP.paradigm as u64 | (domain as u64) << 32, &code.to_ne_bytes());
     push_known(domain, known_by, || define(kind, known_by, code));
 }
 
 fn define(kind: Kind, known_by: usize, code: u64) -> AnyHandle {
-    // This takes the loader's lock, so it comes before the lock of `get_or_define`. The call is before its return address.
+    // `locate` takes the loader's lock, so it is called before `get_or_define` takes its lock. The call is before its
+    // return address.
     let place = symbols::locate((code as usize).saturating_sub(1));
     RANGES.get_or_define(known_by, |_| {
         let symbol = symbols::resolve(place);
@@ -142,7 +143,7 @@ extern "C" fn parallel_end(_parallel: *const Data, _task: *const Data, _flags: c
     pop(OPENMP_PARALLEL);
 }
 
-/// The thread that meets a parallel region has number 0 in it, and its frame is already open.
+/// The thread that encounters a parallel region has number 0 in it, and its frame is already open.
 unsafe extern "C" fn implicit_task(
     end_point: c_int,
     parallel: *const Data,

@@ -12,10 +12,10 @@ const NAME_BYTES_MAX: usize = 112;
 const PLACES: usize = 4096;
 /// The number of places in which a key is sought.
 const NEAR: usize = 64;
-/// Not a key: the thread that set this writes to the place. Keys are odd.
+/// Marks a place to which a thread is writing. This is not a key, because keys are odd.
 const BUSY: usize = 2;
 
-/// A table in static memory, without locks: the number of a name, and a time, by key.
+/// A table in static memory, without locks. Each entry has a key, the number of a name, and a time.
 pub struct Table([Place; PLACES]);
 
 struct Place {
@@ -55,7 +55,7 @@ impl Table {
         true
     }
 
-    /// Removes what is kept with this key; only one entry if there are several.
+    /// Removes an entry with this key, and returns its number and its time. If there are several, only one is removed.
     pub fn take(&self, key: usize) -> Option<(u32, u64)> {
         let is_it = |place: &&Place| {
             place.key.load(Ordering::Relaxed) == key
@@ -74,7 +74,7 @@ impl Table {
     }
 }
 
-/// Returns the key of the range that an interface knows by these numbers.
+/// Returns the key of the range that an interface identifies by these numbers.
 pub fn key(interface: Interface, id: [u64; 4]) -> usize {
     id.into_iter().fold(hash(0, interface.name.as_bytes()), |key, part| hash(key as u64, &part.to_ne_bytes()))
 }
@@ -95,12 +95,12 @@ pub fn number_of(interface: Interface, name: &[u8]) -> u32 {
     counts::ranges(&full[..used])
 }
 
-/// Starts a range that ends by its key.
+/// Starts a range that is ended by its key.
 pub fn start(interface: Interface, key: usize, name: &[u8]) {
     start_of(key, number_of(interface, name));
 }
 
-/// Starts a range of the name with this number.
+/// Starts a range whose name has this number.
 pub fn start_of(key: usize, number: u32) {
     if number == INVALID {
         return plugin::leave_out_range();
@@ -119,7 +119,7 @@ pub fn end(key: usize) {
     counts::add_to_ranges(number, 1, 1.0);
 }
 
-/// Starts a range, and returns the number by which it ends.
+/// Starts a range, and returns the number by which it is ended.
 pub fn start_new(interface: Interface, name: &[u8]) -> u64 {
     let id = LAST_ID.fetch_add(1, Ordering::Relaxed) + 1;
     start(interface, key_of_number(interface, id), name);
@@ -136,7 +136,7 @@ pub fn end_numbered(interface: Interface, id: u64) {
     end(key_of_number(interface, id));
 }
 
-/// Ranges that were open in a parent do not end in its forked child.
+/// Makes forked children clear the table, because ranges that are open in the parent do not end in the child.
 fn clear_in_children() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     extern "C" fn forked() {

@@ -100,7 +100,7 @@ impl Bench {
         out
     }
 
-    /// Returns a command that finds the host, with the logging plugin chosen.
+    /// Returns a command that runs the program under the host, with the logging plugin.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("timeout");
         command

@@ -55,7 +55,7 @@ int main(int count, char **words) {
 	if (!init) return 3;
 	init(&global, 1);
 	if (task_begin == (void *)first) return 4;
-	/* This domain and this string were made before the collector was opened. */
+	/* This domain and this string were made before the library was opened. */
 	struct domain one = {1, "one"}, *two = domain_create("two");
 	struct string step = {"step"}, *load = string_handle_create("load");
 	printf("%d %d %d ", frame_begin == NULL, pause == own, domain_create("two") == two);

@@ -1,4 +1,4 @@
-/* A substrate plugin that writes every call to it into $LOGGER_DIR/<pid>.log, for the tests. It has the interface as plain
+/* A substrate plugin that writes every call to it into $LOGGER_DIR/<pid>.log, for the tests. It describes the interface by plain
  * arrays, so that no Score-P header is needed; the numbers are those of crates/scorep-abi. */
 #define _GNU_SOURCE
 #include <pthread.h>

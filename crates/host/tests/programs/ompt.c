@@ -1,4 +1,5 @@
-/* Calls a tool as LLVM's OpenMP library does: opens the library that OMP_TOOL_LIBRARIES names, and passes on what it requests. */
+/* Calls a tool as LLVM's OpenMP library does: opens the library that OMP_TOOL_LIBRARIES names, and calls the
+ * callbacks that it sets. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

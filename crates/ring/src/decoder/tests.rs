@@ -255,7 +255,7 @@ fn no_launch_is_coalesced() {
     }
 }
 
-/// Without a reader, launches without room for their ids are recorded without them, as long as calls are recorded.
+/// There is no reader. A launch for whose id there is no room is recorded without the id, as long as calls are recorded at all.
 #[test]
 fn a_launch_without_room_for_its_id_is_recorded_like_other_calls() {
     for policy in [OverloadPolicy::Suppress, OverloadPolicy::CoalesceUnderPressure] {
@@ -388,7 +388,8 @@ fn without_pressure_no_call_is_coalesced() {
     assert_eq!((run.decoder.coalesced_calls, run.events), (0, 60_002));
 }
 
-/// Returns how many of a million calls are coalesced at this rate, with a reader that follows at once. A tick is a microsecond.
+/// Returns how many of 500,000 calls are coalesced at this rate of events, with a reader that follows at once. A tick is a
+/// microsecond.
 fn coalesced_at(events_per_tick: u64) -> u64 {
     let mut run = Run::new(OverloadPolicy::CoalesceUnderPressure);
     run.enter(10, 1);
