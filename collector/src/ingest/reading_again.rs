@@ -21,9 +21,10 @@ use ampere_trace::write::CpuTimeOf;
 use std::path::Path;
 use std::time::Duration;
 
-/// A killed collector has written the CPU times from before this time, even if it was slow.
+/// A killed collector has written all CPU times that were older than this when it was killed, even if it was slow.
 const UNWRITTEN_MAX: Duration = Duration::from_millis(500);
-/// A thread whose CPU time ends earlier than that of others, by this time, was on no CPU when it was written.
+/// If the last CPU time of a thread is older than that of other threads by at least this time, the thread was on no CPU when the
+/// CPU times were last written.
 const PAUSED_MIN: Duration = Duration::from_millis(2);
 
 /// A stream of records that is read again.
@@ -157,7 +158,7 @@ fn assume_running(ingest: &mut Ingest, process: usize, end: Timestamp, timeline:
     for location in 0..ingest.processes[process].locations.len() {
         let at = Place { process, location };
         let Some(CpuTimeOf::Location(of, id)) = ingest[at].cpu_time_of else { continue };
-        // If the process has been ended before, its open functions have been, too.
+        // If the process has already been ended, its open functions have been ended, too.
         let is_in_function = |decoder: &Decoder| decoder.is_open() || decoder.last_time() >= end;
         let mut locations = ingest.processes[of].locations.iter();
         let is_in_function = locations.any(|of| of.definition.id == id && is_in_function(&of.reader.decoder));
