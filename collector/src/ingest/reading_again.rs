@@ -1,7 +1,7 @@
 //! Lets a collector take over from one that was killed.
 //!
-//! A run's figures depend only on its records, and none of them is lost: those that the killed collector had taken out of the
-//! rings are in the spool, and the others are still in the rings. A collector that takes over reads the spool again, through
+//! A run's figures depend only on its records, and none of them is lost. The records that the killed collector had taken out of
+//! the rings are in the spool, and the others are still in the rings. A collector that takes over reads the spool again, through
 //! the same decoders and the same pipeline into the same engine, and continues with the rings where they were left.
 //!
 //! The program does not wait for that. From the first round on, new records are spooled as usual and decoded after the old ones.
@@ -145,7 +145,7 @@ fn end_if_over(
     }
 }
 
-/// Adds the CPU time that a killed collector has not written, if no other one has replaced it: threads that were in functions,
+/// Adds the CPU time that a killed collector has not written, if no other one has replaced it. Threads that were in functions,
 /// and on a CPU when CPU times were last written, are assumed to have run until the end.
 fn assume_running(ingest: &mut Ingest, process: usize, end: Timestamp, timeline: &mut LiveTimeline) {
     if !ingest.processes[process].lost_its_sampler() {

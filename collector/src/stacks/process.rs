@@ -173,9 +173,9 @@ impl SampledProcess {
         self.own_logs.logs.iter().any(|(_, is_own)| *is_own)
     }
 
-    /// Counts this call. Returns the kernel's time at which the process began to record for the first [`COUNTS_SINCE_JOINED`]
-    /// calls, if its CPU time since then is not written yet, and `None` afterwards: threads that are counted later have started
-    /// after the process was found.
+    /// Counts this call. For the first [`COUNTS_SINCE_JOINED`] calls, returns the kernel's time at which the process began to
+    /// record, if its CPU time since then is not written yet. Returns `None` afterwards: threads that are counted later have
+    /// started after the process was found.
     pub fn next_join_time(&mut self) -> Option<u64> {
         let own = &mut self.own_logs;
         own.counts = own.counts.saturating_add(1);
@@ -237,7 +237,7 @@ impl SampledProcess {
         Ok(())
     }
 
-    /// Defines the regions that are no functions, such as the program itself.
+    /// Defines the regions that are not functions, such as the program itself.
     fn define_regions(&mut self) {
         let Log::Open { log, .. } = &mut self.log else { return };
         if std::mem::replace(&mut self.has_regions, true) {
