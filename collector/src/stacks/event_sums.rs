@@ -6,7 +6,7 @@ use ampere_ring::Session;
 use ampere_ring::work::WorkTable;
 use ampere_stacks::{EventTotals, NotCounted};
 
-/// If the counters of a processor counted these events for a smaller part of the time, a note says so.
+/// If the counters of a processor counted the events for less than this fraction of the time, a note reports it.
 const COUNTING_RATIO_MIN: f64 = 0.95;
 
 /// The sums of a run on one node.
