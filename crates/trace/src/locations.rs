@@ -26,7 +26,8 @@ pub(crate) struct LocationState {
     pub(crate) depth: u64,
     /// The number of events after which the open frames end, and the time at which they do, if these are known.
     pub(crate) ends_after: Option<(u64, u64)>,
-    /// The number of calls that an enter counts as, unless it has a number of coalesced calls: 1, or 0 on a location of samples.
+    /// The number of calls that an enter counts as, unless it states a number of coalesced calls: 1, or 0 on a location of
+    /// samples.
     pub(crate) calls: u32,
     pub(crate) index: LocationIndex,
 }

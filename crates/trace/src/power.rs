@@ -33,7 +33,7 @@ const VALUES_AT_ONCE: usize = 256;
 pub struct Recorded {
     /// The attributed power.
     pub power: Vec<Option<Spool>>,
-    /// What each location has used waiting: see [`crate::waited_energy`].
+    /// The energy that each location used while waiting: see [`crate::waited_energy`].
     pub waited: Vec<Option<Spool>>,
 }
 
