@@ -147,7 +147,7 @@ pub fn operation_of_record(event: Record, comm: impl Fn(u32) -> Option<u32>) -> 
     let message = |of: ampere_ring::communication::Message, request| {
         Some(Message { peer: of.peer, comm: comm(of.communicator)?, tag: of.tag, request })
     };
-    // Most events are messages, which do not take the way through OTF2's form.
+    // Most events are messages. They are converted directly, without OTF2's form.
     match event {
         Record::MpiSend(of) => return message(of, None).map(Operation::Send),
         Record::MpiRecv(of) => return message(of, None).map(Operation::Receive),

@@ -376,8 +376,8 @@ fn realtime_ns(clock: &ClockProperties, time: u64) -> Option<u64> {
     clock.realtime_timestamp.map(|start| start.saturating_add(nanoseconds as u64))
 }
 
-/// Returns the processes: every location group that is a process, or that has a CPU thread. A GPU stream belongs to the creator of its
-/// context, or to the first process on its node. No thread in `without_frames` is a main thread.
+/// Returns the processes: every location group that is a process, or that has a CPU thread. A GPU stream belongs to the creator
+/// of its context, or to the first process on its node. No thread in `without_frames` is a main thread.
 fn processes(
     definitions: &Definitions,
     missing: &[LocationRef],

@@ -262,7 +262,8 @@ impl Destination<'_> {
         }
     }
 
-    /// Writes values. A power describes the time before it, so it comes before events of the same time.
+    /// Writes the values of metrics up to a time. A power describes the time before it, so it comes before events of the same
+    /// time.
     #[cold]
     fn put_values_until(&mut self, time: Timestamp) {
         loop {
@@ -284,8 +285,8 @@ impl Destination<'_> {
         }
     }
 
-    /// Writes the next attributed power, or the next sum of what was used waiting (`is_waited`). Returns `false` if there is
-    /// none.
+    /// Writes the next attributed power, or the next sum of the energy used while waiting (`is_waited`). Returns `false` if there
+    /// is none.
     fn put_value(&mut self, is_waited: bool) -> std::io::Result<bool> {
         let values = if is_waited { &mut self.waited } else { &mut self.power };
         let Some((time, value)) = values.take()? else { return Ok(false) };
