@@ -21,7 +21,8 @@
 //! type >= 10  length ...  an event               type in COMPRESSED  size  size bytes   an event of one number
 //! ```
 //!
-//! Definition files are the same, except that types begin at 5, all records have a length, and the header does not count them.
+//! Definition files have the same format, except that types begin at 5, all records have a length, and the header does not count
+//! them.
 //!
 //! A length is one byte, or ff followed by a u64. A size is one byte from 0 to 8, or ff for a number whose bits are all ones and
 //! which has no bytes.

@@ -3,8 +3,8 @@
 //! A process knows its own handle of a communicator, and either all members or, with Score-P, its own rank and a number that is
 //! the same in all of its processes. If some members have not reported a communicator, it is left out together with its events.
 //! If MPI_Comm_spawn has started some of the members, each of two MPI_COMM_WORLDs reports its own members, and both lists are
-//! put together. Members on other nodes report it in the traces of those nodes: until the traces are joined, these members have no
-//! location here.
+//! put together. Members on other nodes report it in the traces of those nodes: until the traces are joined, these members have
+//! no location here.
 
 use super::TracedProcess;
 use ampere_model::OF_ANOTHER_WORLD;
