@@ -26,8 +26,8 @@ const RANK_ALONE: [&str; 8] = [
     "PMIX_RANK",
     "PMI_RANK",
 ];
-/// A variable that is set in a shell of `srun --pty`, and in the jobs that are submitted from it. The size of the shell's step is not
-/// the number of ranks that are started in the shell.
+/// A variable that is set in a shell of `srun --pty`, and in the jobs that are submitted from it. The size of the shell's step
+/// is not the number of ranks that are started in the shell.
 const SLURM_SHELL: &str = "SLURM_PTY_PORT";
 /// A variable that is set everywhere in a Flux instance, including its batch script. If srun started the instance, older
 /// brokers leave srun's variables set, which describe the brokers.

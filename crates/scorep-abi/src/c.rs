@@ -1,5 +1,5 @@
-//! Macros for C's structures and enums. Each row contains the name in Score-P's headers, so that a test can compare the whole list
-//! with the output of a program that was compiled with those headers.
+//! Macros for C's structures and enums. Each row contains the name in Score-P's headers, so that a test can compare the whole
+//! list with the output of a program that was compiled with those headers.
 
 /// Defines a structure. Each row gives the offset in bytes, the field, its type, its value in `EMPTY`, and its name in C. Offsets
 /// and size are asserted at compile time.

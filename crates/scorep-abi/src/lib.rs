@@ -1,5 +1,5 @@
-//! Score-P 8.4's plugin interfaces as Rust types. The interface for substrate plugins is version 3, with one callback table and one
-//! event array. The interface for metric plugins is in [`metric`]. [`guarantees`] lists Score-P's promises to plugins.
+//! Score-P 8.4's plugin interfaces as Rust types. The interface for substrate plugins is version 3, with one callback table and
+//! one event array. The interface for metric plugins is in [`metric`]. [`guarantees`] lists Score-P's promises to plugins.
 //!
 //! Names follow Score-P's, in Rust's spelling. Sizes, offsets and values are those that `tests/print_abi.c` prints when it is
 //! compiled against the real headers on x86-64 (`tests/scorep-8.4-abi.json`). Sizes and offsets are asserted at compile time, so
