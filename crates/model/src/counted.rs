@@ -12,7 +12,7 @@ pub enum Level {
     Supply,
     /// The node's packages and memory.
     Platform,
-    /// A module of NVIDIA Grace Hopper: Grace, its memory, and the GPU. An APU of AMD is one, too.
+    /// A module of NVIDIA Grace Hopper: Grace, its memory, and the GPU. An APU of AMD counts as a module, too.
     Module,
     /// NVIDIA Grace, with its cores, its IO and its memory, or another processor with its board.
     Grace,

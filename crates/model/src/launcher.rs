@@ -237,7 +237,7 @@ mod tests {
             assert_eq!(rank(&[(name, "a")]), None, "{name}");
             // The variables of the launcher that started the broker of a Flux instance do not describe the instance's scripts.
             assert_eq!(rank(&[(name, "3"), ("FLUX_URI", "local:///x")]), None, "{name}");
-            // A known size decides.
+            // A known size takes precedence.
             let only = [(name, "0"), ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];
             assert_eq!(rank(&only), None, "{name}");
         }

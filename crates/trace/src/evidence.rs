@@ -16,7 +16,7 @@
 //! | the metrics that a counter contains, separated by spaces (by newlines, if a name has spaces) | the same, [`PARTS_OF`] |
 //! | where a counter wraps | the same, [`RANGE_OF`] |
 //! | the power of a counter's device without the job, in microwatts | the same, [`BASELINE_OF`] |
-//! | a counter's GPU | a system tree node of the class [`COUNTER`], with a stream's device's properties and the metric's name |
+//! | a counter's GPU | a system tree node of the class [`COUNTER`], with the metric's name and a device's properties as above |
 
 use crate::places::{node_of_tree, process_of};
 use crate::series::Series;

@@ -52,7 +52,7 @@ struct Power {
     joules: Vec<(f64, f64)>,
 }
 
-/// What was recorded of one trace.
+/// The samples and the powers of one trace.
 pub struct Recorded {
     names: Names,
     paths: Paths,

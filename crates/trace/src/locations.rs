@@ -33,8 +33,8 @@ pub(crate) struct LocationState {
 }
 
 impl LocationState {
-    /// Counts an event. If it is known to be the location's last one, and readings of counters follow it, it also ends the frames
-    /// that are still open.
+    /// Counts an event. Ends the frames that are still open if this is known to be the location's last event and readings of
+    /// counters follow it.
     #[inline]
     pub(crate) fn count(&mut self, stream: &mut Stream) {
         self.events += 1;
@@ -115,7 +115,7 @@ pub(crate) fn add_locations(
         };
         let group = location.group.and_then(|g| definitions.location_groups.get(g));
         // The first thread of a group is the process' main thread, even if its events are missing. Every location of stack
-        // samples counts as a main one, whichever thread it belongs to, as in a live run.
+        // samples counts as that of a main thread, whichever thread it belongs to, as in a live run.
         let samples = evidence::samples(definitions, reference);
         let is_thread = kind == LocationKind::CpuThread
             && !evidence::is_of_other_threads(location)

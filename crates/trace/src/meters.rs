@@ -45,7 +45,7 @@ impl Freshness {
         let Some(position) = self.positions.get(&metric.class) else { return };
         let Some(value) = values.get(*position).map(|value| number(*value)) else { return };
         let (last, since, longest) = self.nodes.entry(node()).or_insert((value, time, 0));
-        // Several ranks may have read it, one of them a moment before another.
+        // Several ranks may have read the freshness, one of them a moment before another.
         if value > *last {
             (*last, *since) = (value, time);
         }

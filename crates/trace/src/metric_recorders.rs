@@ -261,7 +261,7 @@ fn users(
                     all.push(recorder.filter(|process| has_threads(definitions, *process))?)
                 }
                 [] => return None,
-                // A package's counter that a process records for itself is not that process' alone.
+                // A package's counter that a process records for itself does not belong to that process alone.
                 _ if compared.is_shared && !track.place.are_others => return None,
                 users => all.extend_from_slice(users),
             }
@@ -451,7 +451,7 @@ impl Track {
         self.first.zip(self.time).map_or(0, |(first, last)| last.saturating_sub(first))
     }
 
-    /// Whether it covers nine tenths of the time of another one.
+    /// Whether this track covers at least nine tenths of the time of another one.
     fn covers_most_of(&self, other: &Track) -> bool {
         let begin = self.first.max(other.first).unwrap_or(0);
         let both = self.time.min(other.time).unwrap_or(0).saturating_sub(begin);
@@ -555,12 +555,13 @@ impl Drift {
     }
 }
 
-/// How many of a recorder's values that differ from its previous one are equal to the other's last value.
+/// Counts the values of one recorder that differ from its previous value, and how many of these equal the last value of the other
+/// recorder.
 #[derive(Clone, Copy)]
 struct Equality {
     varying: u32,
     equal: u32,
-    /// The number of values that are equal to the other's value before its last one.
+    /// The number of these values that equal the other recorder's value before its last one.
     by_chance: u32,
 }
 
@@ -1004,7 +1005,7 @@ mod tests {
         for (starts, counters) in [
             ([9.1e5, 3.3e5], vec![vec![0], vec![1]]),
             ([9.1e5, 9.1e5], vec![vec![0, 1]]),
-            // Counters that started in each process, when it started.
+            // A counter that starts at 0 in each process, one of which started earlier.
             ([0.0, 200.0], vec![vec![0, 1]]),
         ] {
             let mut compared = compared(2);

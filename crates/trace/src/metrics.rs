@@ -3,7 +3,7 @@
 //!
 //! A matching `[[device]]` defines the meaning of a metric's values. Without one, the metric's unit and exponent define it or,
 //! because Score-P records PAPI's counters without a unit, its name. OTF2's mode defines the time that a power value belongs to.
-//! Without any `[[device]]`, every energy is a device, and so is every power of something that has no energy in the trace.
+//! Without any `[[device]]`, every energy is a device, and so is every power of a part that has no energy in the trace.
 
 use crate::evidence;
 use crate::index::{quality_of, recorded_metrics};
@@ -321,8 +321,8 @@ impl PartNames {
         }
     }
 
-    /// Returns the GPU's number in the name of another tool's metric, if that tool counts from 0 on. Cray's accelerators are
-    /// packages, and the numbers of Linux' chips are addresses.
+    /// Returns the GPU's number in the name of another tool's metric, if that tool counts from 0 on. Cray's numbers are
+    /// those of accelerators, and those of Linux' chips are addresses.
     fn gpu_number(&self, metric: &str, counted: Counted) -> Option<u32> {
         let family = without_numbers(metric);
         let is_number = counted.level == Some(Level::Gpu)

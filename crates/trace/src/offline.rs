@@ -729,8 +729,8 @@ impl<'a> Feed<'a> {
         threads_without_frames(self.devices.definitions(), &self.devices.found, has_frames)
     }
 
-    /// Sets the first and the last time at which functions ran on each node. In ampere's own traces, the run is the time of its
-    /// samples.
+    /// Sets the first and the last time at which functions ran on each node. In ampere's own traces, a run lasts from its first
+    /// to its last sample.
     fn set_spans(&mut self) {
         if self.is_our_own() {
             return;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The joules of parts may exceed those of their whole by this fraction, because different sensors measure them.
 const PARTS_EXCESS_MAX: f64 = 0.03;
-/// Two measurements of the same thing, such as a GPU that two libraries measure, may differ by this fraction.
+/// Two measurements of the same part, such as a GPU that two libraries measure, may differ by this fraction.
 const SAME_DIFFERENCE_MAX: f64 = 0.25;
 /// Parts may also exceed their whole by the energy that they use in this many seconds, but by a tenth at most, because they are
 /// read at other times.
@@ -211,7 +211,7 @@ struct Node<'a> {
     found: &'a [Found],
     devices: &'a [Device],
     attributor: &'a Attributor,
-    /// Whether the counter of a GPU contains the package with its number.
+    /// Whether the counter of a GPU contains the package with the same number.
     gpus_are_sockets: bool,
 }
 
@@ -462,8 +462,8 @@ impl Node<'_> {
         }
     }
 
-    /// Whether two counters, of different libraries, count the same thing. `whole` must have more joules than `part` or, if
-    /// both have the same, be the first.
+    /// Whether two counters, of different libraries, count the same part. `whole` must have more joules than `part` or, if both
+    /// have the same joules, come first.
     fn is_same(&self, whole: usize, part: usize) -> bool {
         let (of, other) = (&self.devices[whole], &self.devices[part]);
         let (Some(library), Some(others)) = (self.library(whole), self.library(part)) else { return false };
@@ -602,7 +602,7 @@ impl Node<'_> {
 
     /// Finds the wholes with fewer joules than their parts.
     fn check(&self, parts: &[Vec<usize>], related: &mut Related) {
-        // Power supplies contain the others together.
+        // Only all power supplies together contain the other devices.
         let is_judged = |of: &Device| !of.is_stated && of.counted.level != Some(Level::Supply);
         for (whole, of) in self.devices.iter().enumerate().filter(|(_, of)| is_judged(of)) {
             let own = &parts[whole];

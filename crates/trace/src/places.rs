@@ -53,7 +53,7 @@ fn node_name(definitions: &Definitions, path: &[&SystemTreeNode]) -> String {
         .filter(|path| node_place(definitions, path) == Some(0))
         .partition(|path| names(path) == own_names);
     if same.len() > 1 {
-        // The other ones count only if location groups are in them.
+        // The other nodes count only if they contain location groups.
         let groups = definitions.location_groups.iter();
         let used: HashSet<*const SystemTreeNode> = groups
             .flat_map(|(group, _)| path_of(definitions, place_of_group(definitions, group)))
@@ -305,7 +305,7 @@ pub(crate) struct Place {
     pub counted: Counted,
     /// The processes that the values are about, according to the trace.
     pub users: Vec<LocationGroupRef>,
-    /// Whether any of these processes is not the recorder's.
+    /// Whether any of these processes is not the one that records the values.
     pub are_others: bool,
     /// Whether the trace has several nodes and the values are about none of them, or about several.
     pub is_outside: bool,

@@ -37,7 +37,7 @@ pub struct Recorded {
     pub waited: Vec<Option<Spool>>,
 }
 
-/// What was recorded. Empty until the recording has ended.
+/// The recorded values. Empty until the recording has ended.
 pub type Values = Arc<Mutex<Recorded>>;
 
 /// A value, as it is stored in the spool.

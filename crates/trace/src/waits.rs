@@ -35,7 +35,7 @@ pub(crate) fn members_of(
     })
 }
 
-/// Whether processes of several nodes communicate.
+/// Whether processes of several nodes have a communicator in common.
 pub(crate) fn are_across_nodes(definitions: &Definitions) -> bool {
     let mut nodes_of = members_of(definitions).filter_map(|(_, members)| members).map(|members| {
         let mut nodes: Vec<String> =

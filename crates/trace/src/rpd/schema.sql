@@ -25,8 +25,8 @@ CREATE TABLE rocpd_monitor (
     id INTEGER PRIMARY KEY, deviceType TEXT NOT NULL, deviceId INTEGER NOT NULL, monitorType TEXT NOT NULL, start INTEGER NOT NULL,
     end INTEGER NOT NULL, value TEXT NOT NULL);
 
--- The joules of each device. is_part: another device's joules contain them. Static and dynamic joules, and the baseline, are null
--- if it is not known which locations were active. baseline_watts is also null if that power is not known.
+-- The joules of each device. is_part states that another device's joules contain them. Static and dynamic joules, and the
+-- baseline, are null if it is not known which locations were active. baseline_watts is also null if that power is not known.
 CREATE TABLE ampere_device (
     node TEXT NOT NULL, device TEXT NOT NULL, gpuId INTEGER, energy TEXT NOT NULL, unit TEXT NOT NULL, is_part INTEGER NOT NULL,
     total_joules REAL NOT NULL, sampled_seconds REAL NOT NULL, static_joules REAL, dynamic_joules REAL, baseline_watts REAL,

@@ -214,8 +214,8 @@ impl Store {
         result
     }
 
-    /// Opens the file for new pieces. Otherwise it is opened when the first pieces are written, and descriptors may be short
-    /// then.
+    /// Opens the file for new pieces. Otherwise it is opened when the first pieces are written, when the process may have no
+    /// descriptor left.
     pub fn begin(&mut self) -> io::Result<()> {
         self.write_buffer()
     }

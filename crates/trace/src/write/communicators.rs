@@ -166,7 +166,7 @@ fn group(name: &str, kind: GroupType, members: Vec<u64>) -> Group {
 }
 
 /// Defines the communicators. `numbers` are the processes' numbers: their ranks, if each process has a rank of its own. `order`
-/// lists the processes by number. `is_part`: other processes are on other nodes. Returns the handles of each process.
+/// lists the processes by number. `is_part` states that other nodes have further processes. Returns the handles of each process.
 pub fn define(
     definitions: &mut Definitions,
     processes: &[TracedProcess],

@@ -33,7 +33,7 @@ pub struct Task<'a> {
     pub communicators: &'a communicators::Handles,
     /// The program whose start and end are written to one location of its process.
     pub program: Option<ProgramStrings>,
-    /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
+    /// The records; `None` if the spool could not be made, which a note reports. The other locations are still written.
     pub spool: Option<&'a Spool>,
     pub power: LocationValues<'a>,
     pub waited: LocationValues<'a>,
