@@ -1,7 +1,8 @@
 //! Counts the events that a file really contains.
 //!
-//! OTF2 reads its files in chunks of a fixed size and treats a short read as a success. In a truncated file it then continues with
-//! the remains of an earlier chunk in memory, delivers old events again, or searches for a next chunk until the stack overflows.
+//! OTF2 reads its files in chunks of a fixed size and treats a short read as a success. In a truncated file it then continues
+//! with the remains of an earlier chunk in memory, delivers old events again, or searches for a next chunk until the stack
+//! overflows.
 //! Therefore the end is found here, before OTF2 reads anything. OTF2 then reads exactly the events that exist, and definitions
 //! are read only if they are complete.
 //!

@@ -120,7 +120,8 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
 }
 
 /// Returns the device of a GPU stream. If the trace states neither the device's address nor its UUID, the streams of a process
-/// whose names have the same device number share a device. Streams whose names have no number share one with their context.
+/// whose names have the same device number share a device. Streams whose names have no number share a device if they have the
+/// same context.
 fn of_stream(definitions: &Definitions, location: LocationRef) -> Option<Accelerator> {
     let stream = definitions.locations.get(location)?;
     let is_stream = stream.kind == otf2::LocationType::AcceleratorStream;
