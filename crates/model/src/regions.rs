@@ -90,7 +90,7 @@ pub fn is_mpi(name: &str) -> bool {
     ["MPI_", "PMPI_", "mpi_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether a function is a sampled one of a Python program. Its file follows its name: `work (train.py)`, or
+/// Whether a function was sampled in a Python program. Its file follows its name: `work (train.py)`, or
 /// `_find_spec (<frozen importlib._bootstrap>)`.
 pub fn is_python(name: &str) -> bool {
     let file = name.rsplit_once(" (").and_then(|(_, file)| file.strip_suffix(')'));

@@ -14,7 +14,7 @@ CREATE TABLE rocpd_op (
     completionSignal TEXT NOT NULL DEFAULT '', start INTEGER NOT NULL, end INTEGER NOT NULL,
     description_id INTEGER NOT NULL REFERENCES rocpd_string (id), opType_id INTEGER NOT NULL REFERENCES rocpd_string (id),
     calls INTEGER NOT NULL DEFAULT 1, joules REAL);
--- These tables stay empty: ampere does not record which call started which kernel, what was copied, and what is monitored.
+-- These tables stay empty: this file does not state which call started which kernel, what was copied, or what is monitored.
 CREATE TABLE rocpd_api_ops (
     id INTEGER PRIMARY KEY, api_id INTEGER NOT NULL REFERENCES rocpd_api (id), op_id INTEGER NOT NULL REFERENCES rocpd_op (id));
 CREATE TABLE rocpd_copyapi (
@@ -25,8 +25,8 @@ CREATE TABLE rocpd_monitor (
     id INTEGER PRIMARY KEY, deviceType TEXT NOT NULL, deviceId INTEGER NOT NULL, monitorType TEXT NOT NULL, start INTEGER NOT NULL,
     end INTEGER NOT NULL, value TEXT NOT NULL);
 
--- The joules of each device. is_part: another device's joules contain them. Static and dynamic joules, and the baseline, are null
--- if it is not known who was active. baseline_watts is also null if that power is not known.
+-- The joules of each device. is_part states that another device's joules contain them. Static and dynamic joules, and the
+-- baseline, are null if it is not known which locations were active. baseline_watts is also null if that power is not known.
 CREATE TABLE ampere_device (
     node TEXT NOT NULL, device TEXT NOT NULL, gpuId INTEGER, energy TEXT NOT NULL, unit TEXT NOT NULL, is_part INTEGER NOT NULL,
     total_joules REAL NOT NULL, sampled_seconds REAL NOT NULL, static_joules REAL, dynamic_joules REAL, baseline_watts REAL,
