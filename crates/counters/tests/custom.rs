@@ -1,4 +1,4 @@
-//! Counters of the user's own: commands and files, through [`Source`], and which device contains which.
+//! Tests of counters that the user defines: commands and files, through [`Source`], and which device contains which.
 
 mod common;
 
