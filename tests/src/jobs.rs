@@ -79,8 +79,8 @@ pub struct Done {
 }
 
 impl Done {
-    /// Ampere's lines on standard error, except the two that every measured run has. Lines that report only that the end of a run
-    /// takes more than two seconds are left out, too: on a busy machine it may.
+    /// Returns ampere's lines on standard error, except those that are usual for a measured run. Among these are lines that only
+    /// report that the end of a run takes more than two seconds: on a busy machine it may.
     pub fn said(&self) -> Vec<&str> {
         let usual = |line: &str| {
             line.starts_with("ampere: live page at http://127.0.0.1:")

@@ -261,7 +261,7 @@ pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
     all
 }
 
-/// Panics if two summaries have different rows, or figures that differ by more than 1e-9 of their value.
+/// Panics if two summaries have different rows, or figures that differ by more than 1.01e-8 of their value.
 #[track_caller]
 pub fn assert_same_figures(one: &Value, other: &Value) {
     let (one, other) = (figures(one), figures(other));

@@ -68,7 +68,8 @@ impl Gauge {
         }
     }
 
-    /// Returns which power, sensor or cause it is, such as `average`, `junction` or `thermal`. Empty if a device has only one.
+    /// Returns which power, sensor or cause it is, such as `average`, `junction` or `thermal`. Empty for a quantity that only one
+    /// gauge measures.
     pub fn which(self) -> &'static str {
         match self {
             Gauge::AveragePower => "average",

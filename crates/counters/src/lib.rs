@@ -7,7 +7,7 @@
 //! | source | what it reads | quality |
 //! | --- | --- | --- |
 //! | `rocm_smi` | AMD GPUs' energy accumulators through `librocm_smi64.so` | measured |
-//! | `amdsmi` | the same accumulators through `libamd_smi.so`, if rocm_smi cannot be used | measured |
+//! | `amdsmi` | the same accumulators through `libamd_smi.so`; only one of the two libraries is used | measured |
 //! | `nvml` | NVIDIA GPUs' energy counters through `libnvidia-ml.so.1` | measured |
 //! | `cray_pm` | an HPE Cray node, its CPU, memory and accelerators, from `/sys/cray/pm_counters` | measured |
 //! | `rapl` | CPU packages and memory, Intel's and AMD's, from `/sys/class/powercap` or msr-safe | measured |
