@@ -1,7 +1,7 @@
 //! Counters that the user defines with `[[source]]` in the settings: a command prints the figure, or a file contains it.
 //!
 //! A thread for each of them reads the figure when it is due, so that no other counter waits for a slow command or file. Every
-//! reading is passed on once; between two readings, [`ReadError::NotYet`] says that there is nothing new. A power is integrated
+//! reading is passed on once; between two readings, [`ReadError::NotYet`] means that there is nothing new. A power is integrated
 //! between readings, as the mean of the two. An energy is passed on unchanged.
 //!
 //! **A reading that fails** adds nothing. If no power is known for longer than the limit, the integral starts again, so that the
@@ -35,7 +35,7 @@ const TEXT_BYTES_MAX: u64 = 64 << 10;
 const PERIODS_MAX: u32 = 3;
 /// The lower bound of the time that [`PERIODS_MAX`] allows.
 const LIMIT_MIN: Duration = Duration::from_secs(2);
-/// Units after a number that show that it is not in watts or joules. They are also recognised in other letter case.
+/// Units after a number that show that it is not in watts or joules. They are also recognised in upper or lower case.
 const OTHER_UNITS: [&str; 21] = [
     "kW",
     "mW",

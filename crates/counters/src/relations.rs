@@ -47,8 +47,8 @@ fn relate_known(sources: &mut [Box<dyn Source>], root: &Path) {
     }
 }
 
-/// Adds what the settings say about the user's own sources. A meter of the whole node contains all of the user's sources that do
-/// not contain it. A device contains what its parts contain.
+/// Adds the relations that the settings state for the user's own sources. A meter of the whole node contains all of the user's
+/// sources that do not contain it. A device contains what its parts contain.
 fn relate_custom(sources: &mut [Box<dyn Source>], settings: &[CustomSource]) -> Vec<String> {
     if !sources.iter().any(|source| source.name() == custom::NAME) {
         return Vec::new();

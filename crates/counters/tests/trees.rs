@@ -578,7 +578,7 @@ fn the_power_of_an_apu_is_that_of_its_package() {
     let opened = open(root.path(), "hwmon");
     assert_eq!(names(&opened), ["apu-0", "apu-1"]);
     assert!(devices(&opened).iter().all(|device| device.kind == Kind::Cpu));
-    // RAPL has their joules already.
+    // RAPL already counts their joules.
     two_packages(root.path());
     let opened = open(root.path(), "");
     assert!(opened.sources.iter().all(|source| source.name() == "rapl"), "{:?}", names(&opened));

@@ -30,7 +30,7 @@ struct Utilization {
     memory: u32,
 }
 
-/// The structure `nvmlMemory_v2_t`, in bytes. The first version counts what the driver reserves as used.
+/// The structure `nvmlMemory_v2_t`, in bytes. In the first version of the structure, what the driver reserves counts as used.
 #[repr(C)]
 struct Memory {
     version: u32,
