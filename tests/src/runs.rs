@@ -60,8 +60,8 @@ pub fn may_sample() -> bool {
     ampere_stacks::Sampler::begin(&ampere_stacks::Options::default()).is_ok()
 }
 
-/// Ends the calling test with a message if something it needs is absent; use it before anything else. If the thing is present but
-/// does not work, the test must fail. tests/skips.txt lists the messages that scripts/run-tests accepts.
+/// Ends the calling test with a message if something it needs is absent; use it before anything else. If it is present but does
+/// not work, the test must fail. tests/skips.txt lists the messages that scripts/run-tests accepts.
 #[macro_export]
 macro_rules! skip_unless {
     ($condition:expr, $why:expr) => {
