@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 /// The values of the events of a group, as the kernel writes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupRead<'a> {
-    /// The time for which the events were to be counted, and that for which they were, in nanoseconds.
+    /// The time for which the events were enabled, and the time for which they were counted, in nanoseconds.
     enabled: u64,
     running: u64,
     /// The value of each event and the kernel's identifier of the event. The first event takes the samples.
@@ -44,7 +44,8 @@ impl<'a> GroupRead<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct GroupTotals {
     values: Vec<u64>,
-    /// How often a thread is sampled on a CPU that has no counter left for the events, which are not counted there.
+    /// The number of times that the events of a thread could not be opened on a CPU, for example because no counter was left. The
+    /// thread is sampled there, but its events are not counted.
     pub(crate) without: u64,
 }
 
@@ -70,7 +71,8 @@ pub struct EventTotals {
     pub counted: Vec<u64>,
     /// The part of the time in which the processor's counters counted these events, and not those of others.
     pub counting_ratio: f64,
-    /// How often a thread was sampled on a CPU that had no counter left for the events, which were not counted there.
+    /// The number of times that the events of a thread could not be opened on a CPU, for example because no counter was left. The
+    /// thread was sampled there, but its events were not counted.
     pub without: u64,
 }
 
@@ -86,7 +88,8 @@ pub(crate) struct Counts {
     sampled: Vec<u64>,
     /// The counts since the last sample.
     counts: Vec<u64>,
-    /// The times between samples of a thread on the same CPU for which its events were to be counted, and were.
+    /// The times between samples of a thread on the same CPU: those for which its events were enabled, and those for which they
+    /// were counted, in nanoseconds.
     enabled: u64,
     running: u64,
 }

@@ -19,7 +19,7 @@ pub(crate) mod queues;
 /// idle GPU uses more than a thousand ticks in that time.
 const ZERO_LIMIT: Duration = Duration::from_millis(20);
 
-/// More devices than any node has: a count above it is not believed.
+/// No node has more devices than this. A library that reports more is wrong.
 pub(crate) const DEVICES_MAX: u32 = 256;
 
 /// A library's report about an accumulator.
