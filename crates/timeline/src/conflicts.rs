@@ -45,7 +45,7 @@ pub fn node_notes(attributor: &Attributor) -> Vec<String> {
     notes
 }
 
-/// Returns one line for each node of another tool's trace where the GPUs that kernels ran on cannot be told.
+/// Returns one line for each node of another tool's trace for which it cannot be determined on which GPUs the kernels ran.
 pub fn gpu_doubts(attributor: &Attributor) -> Vec<String> {
     let run = Run::new(attributor, &NO_METRICS);
     run.nodes.iter().filter_map(|node| run.gpu_doubt(node)).collect()

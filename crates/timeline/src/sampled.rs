@@ -4,7 +4,7 @@
 //! thread, such as those of MPI, are recorded on another location, the sampled frames are put on that location while its
 //! program runs. They are inside the program's frame, which is the outermost on both locations, and inside ranges that the
 //! program marks, but around the recorded calls. The location of samples is empty in the meantime. If no frame is open on the
-//! other location, they are on the location of samples. All of this depends on the events alone, so that a trace gives the same
+//! other location, the sampled frames are on the location of samples. All of this depends on the events alone, so that a trace gives the same
 //! result as the run.
 //!
 //! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls.
@@ -16,9 +16,9 @@
 //! samples.
 //!
 //! The call paths of kernels begin with those of calls of a GPU's runtime. For such a call, only the part that all sampled calls
-//! of the function have in common is assumed, because a program launches different kernels by one function. A sample whose
-//! outermost functions are unknown only counts for this while there is no other. Earlier stacks without any frame in common with
-//! the last one do not count.
+//! of the function have in common is assumed, because a program may launch different kernels with one function. A sample whose
+//! outermost functions are unknown is used only as long as there is no complete sample. Earlier stacks without any frame in
+//! common with the last one do not count.
 //!
 //! Regions that the program itself marks, or that a library reports to tools, are in no sample. A sample that was taken in one shows
 //! nothing about the time outside, and the frame of the region contains no sampled functions.
@@ -577,9 +577,9 @@ mod tests {
         }
     }
 
-    /// Returns the stacks of all locations after each step. `+3` enters region 3, `-` leaves; `s` marks a step of the
-    /// samples, `t` one of another sampler's. `both` connects the samples with the recorded location, `on` those of
-    /// the other sampler. Steps that are joined by a comma happen at one moment.
+    /// Returns the stacks of all locations after each step. `+3` enters region 3, `-` leaves. `s` marks a step of the samples,
+    /// `t` a step of another sampler's samples. `both` connects the samples with the recorded location, and `on` does so with
+    /// those of the other sampler. Steps that are joined by a comma happen at one moment.
     fn stacks_of_all(steps: &str) -> Vec<[Vec<u32>; 3]> {
         let mut stacks = SampledStacks::default();
         stacks.add(SAMPLED);
@@ -722,7 +722,7 @@ mod tests {
         assert_eq!(last(&format!("{sampled} s-,s-,s+4 - +9")), [vec![0, 1, 3, 9], vec![]]);
         // Calls inside the call stay there.
         assert_eq!(last(&format!("{sampled} +8")), [vec![0, 1, 3, 9, 8], vec![]]);
-        // Two calls in a row are sampled inside.
+        // Samples are taken inside two consecutive calls.
         assert_eq!(last(&format!("{sampled} - +9 s-,s-,s+5,s+49 -")), [vec![0, 1, 2], vec![]]);
         // The calls of this thread are not recorded.
         assert_eq!(last("s+0,s+1,s+49"), [vec![], vec![0, 1]]);
@@ -759,7 +759,7 @@ mod tests {
         let cut = format!("{one} +31 s-,s-,s-,s-,s+4,s+48");
         assert_eq!(last(&cut), [vec![0, 4, 31], vec![]]);
         assert_eq!(last(&format!("{cut} - +31")), [vec![0, 1, 3, 4, 31], vec![]]);
-        // While there is no other, it is used.
+        // A sample without its outermost functions is used as long as there is no complete one.
         let all_cut = "both +0 s+0,s+4,s+48 +31 s-,s+48 - +31";
         assert_eq!(last(all_cut), [vec![0, 4, 31], vec![]]);
         let whole = format!("{all_cut} s-,s-,s+1,s+5,s+49 - +31");
@@ -825,7 +825,7 @@ mod tests {
         assert_eq!(last(&format!("{ended} s-,s+23")), [vec![], vec![0, 20]]);
         assert_eq!(last(&format!("{ended} s-,s+23 s-,s-,s+24")), [vec![], vec![0, 20, 24]]);
         assert_eq!(last(&format!("{ended} s-,s+23 s-,s+25")), [vec![], vec![0, 20, 40, 23]]);
-        // The program has no frame, and is sampled in a function that is recorded later than its sample counts.
+        // The program has no recorded frame. It is sampled in function 40 before a call of that function is recorded.
         let without_frame = "both s+0,s+20 s-,s+40";
         assert_eq!(last(without_frame), [vec![], vec![0, 20]]);
         assert_eq!(last(&format!("{without_frame} +40 - s-,s+21")), [vec![], vec![0, 21]]);

@@ -1,6 +1,6 @@
 //! Decides which devices' joules are added up for a node. Two counters that rise in step to the last tick are the same one: the
-//! dies of a package may have one counter, and each partition of a GPU may show that of the whole package. A counter of several
-//! parts that counts less than they do is not the node's total.
+//! dies of a package may have one counter, and each partition of a GPU may show that of the whole package. A counter that
+//! should contain other devices, but counts less than they do, is left out.
 //!
 //! Two counters are compared only if they may be the same one according to what is known of the hardware, or if they are of
 //! another tool's trace and their names differ only in numbers. Then only their values decide. Until then the later one's

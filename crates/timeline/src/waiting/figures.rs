@@ -167,7 +167,7 @@ pub(super) struct Figures {
     pub spans: Option<Vec<Span>>,
     /// The length of the history at which waits are settled next.
     pub settle_at: usize,
-    /// Kept to save allocations.
+    /// Used for one wait after the other, to save allocations.
     pub found: Found,
 }
 
