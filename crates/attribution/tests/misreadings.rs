@@ -68,7 +68,7 @@ fn case(seed: u64) -> Case {
     let (watts_max, wraps_at, joules_per_unit) = match random.below(4) {
         0 => (2e3, None, 1e-9),
         1 => (2e3, None, 15.259e-6),
-        // These are RAPL's range, and a small one that is passed often.
+        // These are two ranges of RAPL, and a small one that is passed often.
         2 => (1e3, Some(random.of(&[262_143_328_850, 65_712_999_613, 1u64 << 32])), 1e-6),
         _ => (20e3, None, 1.0),
     };
