@@ -219,8 +219,8 @@ impl View {
             let now = cpu.at(self.clock.now);
             let has_frames = |own: u32| !self.consumers.all[own as usize].accounts.is_empty();
             let thread = cpu_times.thread_of_several(*location);
-            // Before the first call of such a thread is recorded, its CPU time counts for its own frames, which come from stack
-            // samples.
+            // Before the first call of a thread with several locations is recorded, its CPU time counts only for its own frames,
+            // if it has any. They come from stack samples.
             let is_row = thread.is_some() && !has_run(*location);
             if !own.is_some_and(has_frames) && !is_row {
                 let ticks = now.since(cpu_ticks.unwrap_or_else(|| cpu.at(start)));

@@ -31,7 +31,7 @@ impl Kind {
         (self as u8).min(Kind::Barrier as u8)
     }
 
-    /// Returns the name.
+    /// Returns the name of the kind in summaries.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::LateSender => "late sender",
