@@ -296,7 +296,7 @@ fn large_counters_keep_their_last_digit() {
     assert_eq!(figures.longest_still_ticks, 0);
 }
 
-/// The device exists only for a part of the run: what was spent before and after is charged to no rank, and does not count as
+/// The device exists only for a part of the run: the joules spent before and after are charged to no rank, and do not count as
 /// unknown.
 #[test]
 fn a_device_appears_late_and_goes_early() {

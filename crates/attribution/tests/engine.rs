@@ -452,7 +452,7 @@ fn leaves_without_enters_and_time_that_goes_back_are_counted() {
     assert_eq!((odd.unmatched_leaves, odd.backward, odd.late), (1, 1, 1));
 }
 
-/// A location that turns out to be another device's consumer keeps what it has, and gets no more until it is bound again.
+/// A location that turns out to be another device's consumer keeps its joules, and gets no more until it is bound again.
 #[test]
 fn a_consumer_is_charged_until_it_is_unbound() {
     for policy in [Policy::TimeSliced, Policy::BusyOnly] {

@@ -118,7 +118,7 @@ fn case(seed: u64) -> Case {
             watts = if random.chance(0.1) { 0.0 } else { watts_max * 0.6 * random.unit() };
         }
         if case.resets.len() < 3 && random.chance(trouble * 0.1) && wraps_at.is_none() {
-            // Some of what was spent since the last update is never seen.
+            // Some of the joules that were spent since the last update are never seen.
             case.resets.push(time);
             right.push((time, 0));
             base = -spent;

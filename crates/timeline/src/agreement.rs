@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `power sensor` | the power that the device reports, integrated |
 //! | `counter` | another library's counter of the same device: Cray's `accel0` for `GPU-0` |
-//! | `sum of parts` | the counters of what it contains: a node's GPUs, packages and memory |
+//! | `sum of parts` | the counters of the devices that it contains, such as a node's GPUs, packages and memory |
 //!
 //! The two measurements are compared in windows, over the time that both cover. They need not be equal: one may have a factor, or
 //! include a part with constant power. But their relation stays the same. If it changes, one of the two stalls, drifts or jumps.

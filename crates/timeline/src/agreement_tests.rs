@@ -1,4 +1,4 @@
-//! Invented loads, whose true energy is known, as counters and sensors show them.
+//! Compares counters and sensors as they would show invented loads, whose true energy is known.
 
 use super::*;
 use crate::attributor::FoundDevice;
@@ -175,7 +175,7 @@ fn a_change_is_reported_with_its_time() {
     }
 }
 
-/// Returns a node like one of Frontier's: for each device metric, kind, watts, and what it contains.
+/// Returns a node like one of Frontier's. Each device has a metric, a kind, a power in watts, and the metrics that it contains.
 fn node(devices: &[(&str, &str, f64, &[&str])]) -> Attributor {
     let mut attributor = Attributor::new(Config::default(), 1000);
     for (metric, kind, watts, contains) in devices {

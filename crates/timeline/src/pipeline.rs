@@ -142,8 +142,8 @@ impl Stream {
         self.put(Step::enter(time, region, calls));
     }
 
-    /// Adds the enter of a call with a correlation id. On a thread, the call is a launch; on a GPU's stream, it is what was
-    /// launched.
+    /// Adds the enter of a call with a correlation id. On a thread, the call is a launch; on a GPU's stream, it is the
+    /// work that was launched.
     pub fn enter_correlated(&mut self, time: Timestamp, region: RegionRef, calls: u32, id: u64) {
         self.expects_ids = false;
         self.ids.push_back((self.steps.len(), id));

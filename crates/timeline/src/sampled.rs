@@ -8,8 +8,8 @@
 //! result as the run.
 //!
 //! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls.
-//! That time is divided by the samples that were taken outside (`credits.rs`), so that no function is charged for what its
-//! calls did. No call is charged for the time before it. Most calls are too short for a sample. The time of the calls of one
+//! That time is divided by the samples that were taken outside (`credits.rs`), so that samples inside the calls of a function do
+//! not increase its share. No call is charged for the time before it. Most calls are too short for a sample. The time of the calls of one
 //! function is divided among its callers by the samples that were taken inside such calls. Until a call of the function was
 //! sampled, the program itself counts as the caller, because the function that was sampled last outside of calls may never make
 //! this call. Each range that the program marks has its own samples, because it may be much shorter than the time between two
@@ -755,7 +755,7 @@ mod tests {
         let one = "both +0 s+0,s+1,s+2 +31 s-,s+3,s+4,s+49 -";
         let without_functions = format!("{one} +31 s-,s-,s-,s-,s+49 -");
         assert_eq!(last(&format!("{without_functions} +31")), [vec![0, 1, 3, 4, 31], vec![]]);
-        // Functions without the outermost ones show where the sampled call itself comes from, and nothing about other calls.
+        // A sample without its outermost functions shows where the sampled call itself comes from, and nothing about other calls.
         let cut = format!("{one} +31 s-,s-,s-,s-,s+4,s+48");
         assert_eq!(last(&cut), [vec![0, 4, 31], vec![]]);
         assert_eq!(last(&format!("{cut} - +31")), [vec![0, 1, 3, 4, 31], vec![]]);

@@ -597,7 +597,7 @@ impl Node<'_> {
         counter.number.zip(chosen).is_some_and(|(number, chosen)| !chosen.contains(&number))
     }
 
-    /// Returns the numbers of the counters that count what a process may see. The error is a UUID that no counter has.
+    /// Returns the numbers of the counters that count the GPUs that a process may see. The error is a UUID that no counter has.
     fn chosen(&self, of: &CountedPart, entries: &[Entry]) -> Result<BTreeSet<u32>, UnknownUuid> {
         let mut chosen = BTreeSet::new();
         for entry in entries {

@@ -158,7 +158,7 @@ mod tests {
             ("ROCR_VISIBLE_DEVICES=2,-1,3", Amd, "2"),
             ("ROCR_VISIBLE_DEVICES=2,2,3", Amd, "2 3"),
             ("ROCR_VISIBLE_DEVICES=0,GPU-a70564cccd47836c", Amd, "0 GPU-a70564cccd47836c"),
-            // HIP's numbers are among what ROCr left.
+            // HIP numbers the GPUs that ROCr left.
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=1", Amd, "5"),
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=1,0", Amd, "5 4"),
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=-1", Amd, ""),
