@@ -28,7 +28,7 @@ struct Case {
     baseline: f64,
 }
 
-/// A run of one location in a call path.
+/// A time in which one location was in a call path: its start, its end, and the path.
 type Run = (u64, u64, Vec<u32>);
 type Joules = BTreeMap<(usize, Vec<u32>), f64>;
 

@@ -206,7 +206,7 @@ fn table(engine: &Engine, view: ViewIndex) -> String {
     out
 }
 
-/// Rounds to nine digits after the point, which the definition promises.
+/// Rounds to nine digits after the point. Further digits depend on rounding in the engine.
 fn digits(joules: f64) -> f64 {
     (joules * 1e9).round() / 1e9
 }

@@ -1,5 +1,5 @@
-//! A random search for joules that nobody spent: counters whose truth is known, read with misreadings, sleeps, resets and
-//! wraps. The seed of a failure is printed; `AMPERE_TEST_SEED=N` repeats it, `AMPERE_TEST_SEEDS=500000` tries more.
+//! A random search for joules that nobody spent: counters whose true course is known, read with misreadings, sleeps,
+//! resets and wraps. The seed of a failure is printed; `AMPERE_TEST_SEED=N` repeats it, `AMPERE_TEST_SEEDS=500000` tries more.
 
 use ampere_attribution::{Counter, CounterKind, Increase, Limits, Sample};
 

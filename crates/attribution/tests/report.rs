@@ -126,7 +126,7 @@ fn joules_of_an_interval_of_one_frame_are_resolved() {
         engine.enter(all[0], 0, MAIN);
         engine.sample(view, 10, Increase::Joules(5.0));
         engine.sample(view, 15, Increase::Joules(2.0));
-        // The next intervals: one in which it runs for a part, a shared one, and one whose joules are unknown.
+        // The next intervals: one in which the frame runs for a part of the time, a shared one, and one whose joules are unknown.
         engine.leave(all[0], 18);
         engine.sample(view, 20, Increase::Joules(2.0));
         all.iter().for_each(|rank| engine.enter(*rank, 20, MAIN));

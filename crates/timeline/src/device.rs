@@ -440,8 +440,8 @@ impl PowerLimit {
 }
 
 impl Interpretation {
-    /// `None` if the metric does not count a device's energy: no `[[device]]` matches it, and either its definition is that of
-    /// another quantity, or, in a trace, other metrics have a `[[device]]`.
+    /// Returns `None` if the metric does not count a device's energy: no `[[device]]` matches it, and either its definition is
+    /// that of another quantity, or, in a trace, other metrics have a `[[device]]`.
     pub fn new(
         config: &Config,
         found: &FoundDevice,

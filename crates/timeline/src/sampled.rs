@@ -4,16 +4,16 @@
 //! thread, such as those of MPI, are recorded on another location, the sampled frames are put on that location while its
 //! program runs. They are inside the program's frame, which is the outermost on both locations, and inside ranges that the
 //! program marks, but around the recorded calls. The location of samples is empty in the meantime. If no frame is open on the
-//! other location, the sampled frames are on the location of samples. All of this depends on the events alone, so that a trace gives the same
-//! result as the run.
+//! other location, the sampled frames are on the location of samples. All of this depends on the events alone, so that a trace
+//! gives the same result as the run.
 //!
 //! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls.
 //! That time is divided by the samples that were taken outside (`credits.rs`), so that samples inside the calls of a function do
-//! not increase its share. No call is charged for the time before it. Most calls are too short for a sample. The time of the calls of one
-//! function is divided among its callers by the samples that were taken inside such calls. Until a call of the function was
-//! sampled, the program itself counts as the caller, because the function that was sampled last outside of calls may never make
-//! this call. Each range that the program marks has its own samples, because it may be much shorter than the time between two
-//! samples.
+//! not increase its share. No call is charged for the time before it. Most calls are too short for a sample. The time of the
+//! calls of one function is divided among its callers by the samples that were taken inside such calls. Until a call of the
+//! function was sampled, the program itself counts as the caller, because the function that was sampled last outside of calls may
+//! never make this call. Each range that the program marks has its own samples, because it may be much shorter than the time
+//! between two samples.
 //!
 //! The call paths of kernels begin with those of calls of a GPU's runtime. For such a call, only the part that all sampled calls
 //! of the function have in common is assumed, because a program may launch different kernels with one function. A sample whose
@@ -713,7 +713,7 @@ mod tests {
         assert_eq!(last(sampled), [vec![0, 1, 3, 9], vec![]]);
         // The time outside belongs to samples outside.
         assert_eq!(last(&format!("{sampled} -")), [vec![0, 1, 2], vec![]]);
-        // The next call is assumed to come from the same caller; one of another function is not.
+        // The next call is assumed to come from the same caller; a call of another function is not.
         assert_eq!(last(&format!("{sampled} - +9")), [vec![0, 1, 3, 9], vec![]]);
         assert_eq!(last(&format!("{sampled} - +8")), [vec![0, 8], vec![]]);
         // The next sample outside does not belong to the call.

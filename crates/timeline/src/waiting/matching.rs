@@ -58,7 +58,8 @@ struct Receive {
     probe: Event,
 }
 
-/// The sides of messages that wait in a channel. Sends and receives wait at the same time only if the first send may still be cancelled.
+/// The sides of messages that wait in a channel. Sends and receives wait at the same time only if the first send may still be
+/// cancelled.
 #[derive(Default)]
 struct Queue {
     sends: VecDeque<Send>,
