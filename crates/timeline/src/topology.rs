@@ -16,8 +16,8 @@
 //!    its `ranks` is `"found"`;
 //! 2. its GPU streams: it draws from the same devices, if streams and counter can be compared;
 //! 3. the GPUs on which it has had queues, according to the driver ([`QUEUES`]), if one of them has a counter: this is observed,
-//!    and addresses need no numbering. If it has not opened AMD's driver, it draws from no AMD GPU, unless the counter counts the
-//!    CPU's cores, too;
+//!    and addresses need no numbering. If it has not opened AMD's driver, it draws from no GPU that may be AMD's, unless the
+//!    counter counts the CPU's cores, too;
 //! 4. the GPUs that it may see, if these are not all of them;
 //! 5. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
 //!    another GPU, and the order of GPUs is not reliable;
