@@ -58,7 +58,7 @@ impl<'a> Sums<'a> {
     fn of_views(summary: &'a Summary, views: impl Fn(&'a Device) -> Vec<&'a View>) -> Sums<'a> {
         let devices: Vec<(&Device, Vec<&View>)> =
             topmost(summary).map(|device| (device, views(device))).collect();
-        // Both views divide the same joules. The ranks view has all of them, unless it was excluded.
+        // The ranks view and the kernels view divide the same joules. The ranks view has all of them, unless it was excluded.
         let has_ranks = devices.iter().any(|(_, views)| views.iter().any(|view| view.view == "ranks"));
         let shown = if has_ranks { "ranks" } else { "kernels" };
         // Views without rows are included, because their joules are a part of the sums.
