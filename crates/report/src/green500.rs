@@ -1,6 +1,6 @@
 //! Compares a run with the power measurement methodology of the EE HPC WG (Energy Efficient High Performance Computing Working
-//! Group), which the Green500 list uses. For each aspect and level, the result is whether the run meets the requirements, and what
-//! is missing. The requirements are those of table 3.1 of version 3.0, the working copy of 8 November 2024.
+//! Group), which the Green500 list uses. For each aspect and level, the result is whether the run meets the requirements, and
+//! what is missing. The requirements are those of table 3.1 of version 3.0, the working copy of 8 November 2024.
 
 use crate::first;
 use ampere_figures::summary::{Baseline, Device, Summary, topmost};
