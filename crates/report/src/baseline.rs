@@ -14,7 +14,7 @@ const CERTAIN_PART_MIN: f64 = 0.05;
 
 /// Describes the static joules of devices, as the end of a sentence about their joules: ", of which the node draws 1950.0 J
 /// anyway (100 W, from the settings)". Returns `None` unless the policy of a device is *active*. Devices with other policies are
-/// named if there are some.
+/// named, too, if there are any.
 pub fn words(devices: &[&Device]) -> Option<String> {
     let active = devices.iter().filter_map(|device| Some((*device, device.baseline.as_ref()?)));
     let (mut known, unknown): (Vec<_>, Vec<_>) = active.partition(|(_, baseline)| baseline.is_known());

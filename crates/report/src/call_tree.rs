@@ -82,7 +82,8 @@ fn text(summary: &Summary, tree: &Tree, screen: Screen) -> String {
     table.lines(screen).iter().map(|line| line.shown(screen) + "\n").collect()
 }
 
-/// Returns the frames with a large part of one of `wholes`, which are all joules and those by which functions are compared.
+/// Returns the lines of frames that have a large part of one of `wholes`: all joules, and the joules by which functions are
+/// compared.
 fn lines(tree: &Tree, is_dynamic: bool, wholes: [f64; 2]) -> Vec<Shown> {
     let measured = |frame: u32| {
         let sum = tree.sum(frame);

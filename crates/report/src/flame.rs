@@ -19,7 +19,7 @@ const ROWS_MAX: usize = 128;
 const STYLE: &str = include_str!("flame.css");
 const SCRIPT: &str = include_str!("flame.js");
 
-/// The maximum number of boxes of a picture in a file of its own.
+/// The maximum number of boxes of a picture in a separate file.
 const BOXES_MAX: usize = 8000;
 /// The maximum length of a name. Other reports have the full name.
 const NAME_CHARS_MAX: usize = 200;
@@ -154,7 +154,7 @@ fn label(name: &str, width: f64) -> String {
 fn title(node: &Box, whole: f64, unit: &str) -> String {
     let share = if whole > 0.0 { 100.0 * node.sum.joules / whole } else { 0.0 };
     let (name, own) = (short(&node.name, NAME_CHARS_MAX), joules(node.sum.joules));
-    // If all joules are dynamic, so is the unit.
+    // If only dynamic joules are shown, the unit states that already.
     let is_part =
         |part: f64| if unit == "J" { format!(" ({} dynamic)", joules(part)) } else { String::new() };
     let part = node.dynamic.map_or_else(String::new, is_part);

@@ -35,9 +35,9 @@ use Fulfilled::{No, Unknown, Yes};
 /// An aspect of the methodology.
 struct Aspect {
     name: &'static str,
-    /// What the run has.
+    /// The property of the run that the aspect is about, in words.
     has: String,
-    /// Whether that fulfils levels 1 to 3.
+    /// Whether the run fulfils the requirements of levels 1 to 3.
     levels: [Fulfilled; 3],
 }
 

@@ -70,7 +70,7 @@ struct Page<'a> {
     screen: Screen,
     whole: Whole,
     legend: Legend,
-    /// The first lines of the report, as words.
+    /// The first lines of the report, with single spaces between their words.
     first: String,
     lines: Vec<Line>,
 }

@@ -10,7 +10,7 @@ use ampere_model::signature::is_function;
 use ampere_model::text::{listed, printable, short};
 use std::collections::BTreeSet;
 
-/// The maximum length of a name in a sentence, and the number of names.
+/// The maximum length of a name in a sentence, and the maximum number of names.
 const NAME_CHARS_MAX: usize = 80;
 const NAMED_MAX: usize = 5;
 

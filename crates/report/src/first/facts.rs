@@ -295,7 +295,7 @@ fn host_devices<'a>(summary: &'a Summary, gpus: &[&Device]) -> Vec<&'a Device> {
     apart.iter().filter(|device| !apart.iter().any(|whole| contains(whole, device))).copied().collect()
 }
 
-/// Returns node and name of each device that a consumer draws from.
+/// Returns the node and the name of each device that a consumer draws from.
 fn used(summary: &Summary) -> HashSet<(&str, &str)> {
     let linked =
         summary.topology.iter().filter_map(|link| Some((link.node.as_str(), link.device.as_deref()?)));

@@ -370,7 +370,7 @@ fn sleeping(facts: &Facts) -> Option<String> {
 fn others_on_the_node(facts: &Facts) -> Option<String> {
     let cpu = facts.summary.run.node_cpu.filter(|cpu| cpu.has_others())?;
     if other_jobs::joules(facts.summary) > 0.0 {
-        return None; // their joules are shown
+        return None; // the joules of other jobs are shown
     }
     // A GPU's counter does not include work on the processors.
     if !topmost(facts.summary).any(|device| ["node", "cpu"].contains(&device.kind.as_str())) {

@@ -44,7 +44,7 @@ const MENTIONED_SHARE_MIN: f64 = 0.005;
 /// The maximum length of the reasons why no counter was read, in characters.
 const NO_COUNTER_CHARS_MAX: usize = 120;
 
-/// Returns the lines as one text. `look` says where there is further information.
+/// Returns the lines as one text. `look` names the places of further information.
 pub fn render(summary: &Summary, screen: Screen, look: &[String]) -> String {
     lines(summary, screen, look).iter().map(|line| line.shown(screen) + "\n").collect()
 }
@@ -375,7 +375,7 @@ fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     }
     let mut lines = Vec::new();
     let mut quality = facts.summary.quality;
-    quality.records.late_events = 0; // they are in the figures
+    quality.records.late_events = 0; // late events are in the figures
     let losses: Vec<String> =
         quality.occurred().map(|(number, word)| format!("{} {word}", digits::count(number))).collect();
     if !losses.is_empty() {

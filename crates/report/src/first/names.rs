@@ -60,7 +60,7 @@ pub fn shorten(name: &str, room: usize) -> String {
 }
 
 /// Returns a call path in at most `room` characters: the outermost functions are left out if it is too long. The last function
-/// and its caller are kept, and the caller's name is cut for that. For a function that calls itself, the depth is shown.
+/// and its caller are kept, and the caller's name is cut if necessary. For a function that calls itself, the depth is shown.
 pub fn path(regions: &[&str], room: usize) -> String {
     let calls: Vec<&[&str]> = regions.chunk_by(|caller, called| caller == called).collect();
     let names: Vec<&str> = calls.iter().map(|same| same[0]).collect();

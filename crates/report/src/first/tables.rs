@@ -20,7 +20,7 @@ pub struct Caps {
     functions: usize,
     pub notes: usize,
     pub hints: usize,
-    /// How many parts the lines about processors, waiting and ranks have, at most [`DETAILS_MAX`].
+    /// The number of details in the lines about processors, waiting and ranks, at most [`DETAILS_MAX`].
     pub details: usize,
     pub has_path: bool,
     pub has_gaps: bool,

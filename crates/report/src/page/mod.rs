@@ -362,7 +362,7 @@ pub struct Ranks {
     /// Whether the last of these groups is of processes without a rank, such as a launcher.
     #[serde(default)]
     pub has_others: bool,
-    /// Each single rank, if a page may request its call paths. The index is used in the request. Only while the run continues.
+    /// The labels of the ranks whose call paths a page may request by their index here; empty unless the run continues.
     #[serde(default)]
     pub each: Vec<String>,
     /// The differences between ranks, and the ranks that stand out, as text.
@@ -399,7 +399,7 @@ pub struct Paths {
     pub others: Others,
 }
 
-/// A call path over all ranks, exclusive.
+/// The exclusive figures of a call path over all ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PathRow {
     /// The names on the path, outermost first.
@@ -457,7 +457,7 @@ pub struct Flame {
     pub caused_waiting_joules: Vec<f64>,
     /// Indices of boxes that are the sum of smaller ones.
     pub small: Vec<u32>,
-    /// Exclusive joules of each of [`Tables::ranks`]: a list by box; empty where that is not known.
+    /// For each group of [`Tables::ranks`], the exclusive joules of each box; empty if they are not known.
     pub by_rank: Vec<Vec<f64>>,
 }
 
