@@ -48,7 +48,7 @@ pub struct Series {
     pub joules: Vec<f64>,
     /// The static and the dynamic part of the joules of each bin, if they are known.
     pub parts: Option<[Vec<f64>; 2]>,
-    /// The time for which the device was above a power, if only that time counts.
+    /// The seconds in which the device's power was above a threshold, if only this time counts.
     pub seconds: f64,
 }
 
@@ -59,7 +59,7 @@ impl Series {
     }
 }
 
-/// Makes a table with a row for each name that has joules in the time in which its device was above a power.
+/// Makes a table with a row for each name that has joules in the time in which its device's power was above a threshold.
 pub fn above(by: By, series: &[Series]) -> Table {
     let mut names = Names::default();
     let mut texts: [Vec<NameNumber>; 4] = Default::default();
@@ -221,7 +221,7 @@ pub struct Statistics {
     pub joules: f64,
     /// The least, the lower quartile, the median, the upper quartile, and the most.
     pub quartiles: [f64; 5],
-    /// The indices of the rows that are further from the quartiles than 1.5 times the distance between these, the furthest first.
+    /// The indices of the rows that are outside the quartiles by more than 1.5 times the quartiles' distance, the furthest first.
     pub outliers: Vec<usize>,
 }
 
@@ -260,7 +260,7 @@ impl RegionCalls {
         Table { names: self.names, columns }
     }
 
-    /// Returns statistics for each device and view, in the order of their first appearance.
+    /// Returns statistics for each device and view, in the order of the numbers of their names.
     pub fn statistics(&self) -> Vec<Statistics> {
         let mut groups: Vec<((NameNumber, NameNumber, NameNumber), Vec<usize>)> = Vec::new();
         for (at, call) in self.calls.iter().enumerate() {
