@@ -296,7 +296,10 @@ impl Process {
                 }
                 Definition::Region(region) => self.regions.new.push(region),
                 Definition::Location(location) => {
-                    self.later_threads.remove(&location.thread);
+                    // A GPU's stream has the thread that made it.
+                    if location.kind == LocationKind::CpuThread {
+                        self.later_threads.remove(&location.thread);
+                    }
                     self.open_location(location, spool);
                 }
                 Definition::Finished { left_out } => {

@@ -251,7 +251,7 @@ impl GaugeSchedule {
 
     /// Records how long the readings at a tick took.
     pub fn record_duration(&mut self, tick: u64, time: Duration, period: Duration) {
-        let pause = TIME_SHARE * (time.as_nanos() / period.as_nanos().max(1)) as u64;
+        let pause = (u128::from(TIME_SHARE) * time.as_nanos() / period.as_nanos().max(1)) as u64;
         self.due = tick + self.step.max(pause);
     }
 }

@@ -61,11 +61,11 @@ impl EventSums {
                 100.0 * totals.counting_ratio
             ));
         }
-        if totals.without > 0 {
+        if totals.failed_openings > 0 {
             notes.push(format!(
                 "{} were not counted for {} threads on single CPUs, which had no counter left: the counts are too small",
                 self.names.join(", "),
-                totals.without
+                totals.failed_openings
             ));
         }
         notes

@@ -35,6 +35,7 @@ pub mod filter;
 pub mod fortran;
 pub mod launcher;
 mod metric;
+mod mpi_names;
 pub mod numbers;
 pub mod order;
 pub mod regions;

@@ -3,6 +3,7 @@
 use crate::call_table::{NameNumber, Names};
 use crate::over_ranks::is_compared;
 use crate::table::{Column, Table};
+use ampere_figures::summary::REST_NAMES;
 use ampere_model::order::largest_first;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ pub struct Series {
 impl Series {
     /// Whether the joules of the series belong to a rank or a region.
     pub fn is_attributed(&self) -> bool {
-        !self.name.starts_with('(')
+        !REST_NAMES.contains(&self.name.as_str())
     }
 }
 

@@ -46,12 +46,12 @@ pub(crate) struct GroupTotals {
     values: Vec<u64>,
     /// The number of times that the events of a thread could not be opened on a CPU, for example because no counter was left. The
     /// thread is sampled there, but its events are not counted.
-    pub(crate) without: u64,
+    pub(crate) failed_openings: u64,
 }
 
 impl GroupTotals {
     pub(crate) fn new(events: usize) -> GroupTotals {
-        GroupTotals { values: vec![0; events], without: 0 }
+        GroupTotals { values: vec![0; events], failed_openings: 0 }
     }
 
     pub(crate) fn add(&mut self, read: &GroupRead) {
@@ -73,7 +73,7 @@ pub struct EventTotals {
     pub counting_ratio: f64,
     /// The number of times that the events of a thread could not be opened on a CPU, for example because no counter was left. The
     /// thread was sampled there, but its events were not counted.
-    pub without: u64,
+    pub failed_openings: u64,
 }
 
 /// The maximum number of threads whose last counts are known.
@@ -166,7 +166,12 @@ impl Counts {
             counted[*event] = counted[*event].saturating_add(value.saturating_mul(*factor));
         }
         let counting_ratio = if self.enabled > 0 { self.running as f64 / self.enabled as f64 } else { 1.0 };
-        EventTotals { sampled: self.sampled.clone(), counted, counting_ratio, without: closed.without }
+        EventTotals {
+            sampled: self.sampled.clone(),
+            counted,
+            counting_ratio,
+            failed_openings: closed.failed_openings,
+        }
     }
 }
 

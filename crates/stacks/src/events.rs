@@ -436,7 +436,7 @@ impl Events {
         match members {
             Err(error) if !is_final(&error) => {
                 if let Ok(mut totals) = self.totals.lock() {
-                    totals.without += 1;
+                    totals.failed_openings += 1;
                 }
                 Ok(Vec::new())
             }

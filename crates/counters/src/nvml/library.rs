@@ -318,7 +318,7 @@ fn check(code: u32) -> Result<(), CallError> {
         17 => "OPERATING_SYSTEM",
         18 => "LIB_RM_VERSION_MISMATCH",
         19 => "IN_USE",
-        _ => return Err(CallError::Status(Status { code: 999, name: "UNKNOWN" })),
+        _ => "UNKNOWN",
     };
     Err(CallError::Status(Status { code, name }))
 }

@@ -8,12 +8,12 @@ CREATE TABLE rocpd_api (
     id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, tid INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
     apiName_id INTEGER NOT NULL REFERENCES rocpd_string (id), args_id INTEGER NOT NULL REFERENCES rocpd_string (id),
     calls INTEGER DEFAULT 1, exclusive INTEGER NOT NULL DEFAULT 0, joules REAL, inclusive_joules REAL);
--- Kernels on their GPU streams.
+-- Kernels on their GPU streams. calls is null for the rest of a kernel that another one has interrupted.
 CREATE TABLE rocpd_op (
     id INTEGER PRIMARY KEY, gpuId INTEGER NOT NULL, queueId INTEGER NOT NULL, sequenceId INTEGER NOT NULL,
     completionSignal TEXT NOT NULL DEFAULT '', start INTEGER NOT NULL, end INTEGER NOT NULL,
     description_id INTEGER NOT NULL REFERENCES rocpd_string (id), opType_id INTEGER NOT NULL REFERENCES rocpd_string (id),
-    calls INTEGER NOT NULL DEFAULT 1, joules REAL);
+    calls INTEGER DEFAULT 1, joules REAL);
 -- These tables stay empty: this file does not state which call started which kernel, what was copied, or what is monitored.
 CREATE TABLE rocpd_api_ops (
     id INTEGER PRIMARY KEY, api_id INTEGER NOT NULL REFERENCES rocpd_api (id), op_id INTEGER NOT NULL REFERENCES rocpd_op (id));
