@@ -21,7 +21,7 @@ pub struct Counter {
     pub error: Option<String>,
     /// The time between two readings.
     pub period: Duration,
-    /// How long the counter is not read after a reading; zero if it may be read in every sampling period.
+    /// The minimum time from one reading of the counter to the next; zero if it may be read in every sampling period.
     pause: Duration,
     due: Instant,
 }

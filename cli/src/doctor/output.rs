@@ -56,7 +56,7 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
     }
 }
 
-/// Returns the reason why a run cannot have a directory, after the directory's name.
+/// Returns the reason why a run cannot use a directory, in words that follow the directory's name.
 fn why_taken(directory: &Path) -> Option<String> {
     if holds_results(directory) {
         return Some("holds the results of another run".to_owned());

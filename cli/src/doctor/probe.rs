@@ -170,7 +170,7 @@ pub fn mapped(wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
 struct Watched {
     /// The latest value: raw for an integrated power, otherwise nanojoules.
     value: Option<u64>,
-    /// Time and nanojoules of the first change; `last` has those of the last one.
+    /// The time of the first change, and the nanojoules after it; `last` has those of the last change.
     first: Option<(Instant, u64)>,
     last: Option<(Instant, u64)>,
     /// The times between changes, in seconds.
@@ -181,8 +181,8 @@ struct Watched {
     motion: Motion,
 }
 
-/// Reads each counter for this time, and until it has been read once: every millisecond, or less often if that is enough, as
-/// the sampler does.
+/// Reads the counters for `time`, and longer if one of them has not been read yet. As in the sampler, each is read about
+/// every millisecond, or less often if its source asks for a longer period.
 fn watch(sources: &mut [Box<dyn Source>], time: Duration) -> Vec<Motion> {
     let mut all: Vec<Vec<Watched>> =
         sources.iter().map(|source| source.devices().iter().map(|_| Watched::default()).collect()).collect();
