@@ -26,9 +26,9 @@ use std::thread::JoinHandle;
 
 /// The name of the work if the option gives none.
 const NAME: &str = "work";
-/// If a line is longer than this, its rest is not searched.
+/// The part of a line beyond this length is not searched.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// How often the size of the terminal is compared again, in nanoseconds.
+/// The interval between checks of whether the size of the terminal has changed, in nanoseconds.
 const SIZE_PERIOD: i64 = 250_000_000;
 
 /// One option: the name of the work, and the expression whose first group is the number of units.
@@ -72,11 +72,12 @@ pub struct Copying {
     wanted: Vec<WorkFrom>,
 }
 
-/// What an expression has found.
+/// The numbers of matches of an expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Found {
+    /// Matches whose group is a finite number above 0.
     amounts: u64,
-    /// Matches whose group is not a finite number above 0.
+    /// Matches whose group is anything else.
     others: u64,
 }
 
@@ -169,7 +170,7 @@ impl Stream {
         let path = std::ffi::OsStr::from_bytes(name.as_bytes());
         let open = OpenOptions::new().read(true).write(true).custom_flags(NOCTTY).open(path)?;
         let end = OwnedFd::from(open);
-        // This terminal changes no bytes, because the one to which they are copied does.
+        // This terminal does not convert line ends, because the terminal to which the bytes are copied does.
         let mut settings = tcgetattr(target)?;
         settings.output_modes &= !rustix::termios::OutputModes::OPOST;
         tcsetattr(&end, OptionalActions::Now, &settings)?;
