@@ -41,7 +41,8 @@ pub struct Figures {
     own_line: Job,
     /// The power of each device, one value for each second.
     history: HashMap<String, VecDeque<Option<f64>>>,
-    /// The joules in no function according to the page; `None` unless the joules of devices are taken from it, too.
+    /// The joules that belong to no function, from the page; `None` unless the joules of devices are also taken from the
+    /// page.
     idle_of_page: Option<f64>,
     /// Whether the run has ended.
     pub has_ended: bool,
@@ -117,7 +118,7 @@ impl Figures {
         self.idle_of_page = Some(page.totals.idle_joules - page.totals.other_jobs_joules);
     }
 
-    /// Returns the joules in no function, without those of other jobs.
+    /// Returns the joules that belong to no function, without those of other jobs.
     pub fn idle_joules(&self) -> f64 {
         let of =
             |device: &DeviceFigures| device.division.idle_joules_ranks - device.division.other_jobs_joules;

@@ -112,7 +112,7 @@ fn show(
         }
         next = (next + period()).max(Instant::now()); // this process may have been stopped for long
         let Some(snapshot) = fetch::<Snapshot>(&announced, "/snapshot.json", token) else {
-            // Another collector may have replaced it, with another address.
+            // Another collector, with another address, may have replaced the one that was asked.
             announced = Announced::of(output).unwrap_or(announced);
             continue;
         };

@@ -6,7 +6,7 @@ use ratatui_core::layout::Rect;
 use rustix::termios::{LocalModes, Termios, tcgetattr, tcgetpgrp, tcgetwinsize};
 use std::io::Write;
 
-/// Lines at the bottom of the terminal. The scrolling region is what lies above. Dropping this restores the terminal.
+/// Lines at the bottom of the terminal. Only the lines above them scroll. Dropping this restores the terminal.
 pub struct Screen {
     rows: u16,
     /// The terminal's lines and columns when its region was set; `None` while it is not shared.
