@@ -123,7 +123,7 @@ impl Pairs {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde wants it
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

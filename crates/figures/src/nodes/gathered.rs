@@ -162,7 +162,8 @@ impl Nodes {
         }
     }
 
-    /// Records that a node does not answer, or that its answer cannot be used. `is_gone`: it has not answered for long.
+    /// Records that a node does not answer, or that its answer cannot be used. `is_gone`: it has not answered for a long
+    /// time.
     pub fn note_problem(&mut self, name: &str, problem: &str, is_gone: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         problem.clone_into(&mut node.problem);

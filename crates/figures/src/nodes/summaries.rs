@@ -54,8 +54,8 @@ fn join_lanes(whole: &mut Summary, others: &mut [Summary]) {
     whole.lanes = lanes::joined(std::mem::take(&mut whole.lanes).into_iter().chain(others));
 }
 
-/// Makes the summary of a trace whose nodes were attributed separately, equal to that of all nodes attributed together. Its `run`
-/// has only what depends on the nodes.
+/// Makes the summary of a trace whose nodes were attributed separately, equal to that of all nodes attributed together. In
+/// its `run`, only those fields are set that depend on the nodes.
 pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
     let mut all = vec![first];
     all.extend(others);
