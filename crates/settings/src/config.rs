@@ -98,7 +98,7 @@ pub struct CounterLimits {
 pub struct SourceSettings {
     /// Names of sources among [`ampere_model::COUNTER_SOURCES`]. `None`: all that have a usable device, or else the estimate.
     pub names: Option<Vec<&'static str>>,
-    /// The counters of the user's own.
+    /// The counters that the user has defined.
     pub custom: Vec<CustomSource>,
     /// The watts of the node when nothing runs. A one-socket server with its memory, board, fans and supply, without GPUs, draws
     /// 80 to 150 W.
