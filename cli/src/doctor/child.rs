@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 /// The time limit for a program that answers at once, such as with its version.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// The time to wait for the last output after the end, and for the end after a kill. A process that waits for a device may not
-/// end even when killed.
+/// The time to wait for the last output after a program has ended, and for its end after it was killed. A process that waits
+/// for a device may not end even then.
 const GRACE_TIME: Duration = Duration::from_millis(500);
 /// An upper bound on the output that is kept.
 const BYTES_MAX: usize = 1 << 20;

@@ -24,7 +24,7 @@ pub struct ProbeArguments {
 const MARK: &str = "ampere-probe ";
 pub const WATCH_TIME: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(1);
-/// The longest time until the first reading of a user's own counter.
+/// The longest time until the first reading of a counter that the user has defined.
 const FIRST_READING_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -67,10 +67,10 @@ pub struct Motion {
     pub watts: Option<f64>,
     pub read_seconds: Option<f64>,
     pub failed_readings: u32,
-    /// The last figure of a user's own counter, in watts or joules.
+    /// The last figure of a counter that the user has defined, in watts or joules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figure: Option<f64>,
-    /// Why the last reading of a user's own counter failed.
+    /// The reason why the last reading failed, for a counter that the user has defined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }

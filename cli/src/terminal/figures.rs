@@ -217,7 +217,7 @@ const RANKS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("NODE", 0, 0)];
 /// The first column of the table of ranks. The other one is for runs without ranks: names of processes are longer.
 const RANK: Column = column("RANK", 10, 0);
 const PROCESS: Column = column("PROCESS", 16, 0);
-/// Returns the columns of the table of ranks, of which `first` is the first. `is_dynamic`: the dynamic joules of each rank are
+/// Returns the columns of the table of ranks, which begins with `first`. `is_dynamic`: the dynamic joules of each rank are
 /// known. `has_waits`: ranks of this node have waited for each other in MPI. Joules of waiting include static ones, so they are
 /// shown only next to the total.
 fn columns_of_ranks(first: Column, is_dynamic: bool, has_waits: bool) -> Vec<Column> {

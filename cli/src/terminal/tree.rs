@@ -238,7 +238,7 @@ pub fn toggle(open: &mut Open, key: &str, to: Option<bool>) {
     }
 }
 
-/// Opens the first line of each tree, so that the call paths of another rank are not hidden by what was closed before.
+/// Opens the first line of each tree again. Otherwise a line that was closed for one rank would hide the call paths of another.
 pub fn open_all_devices(open: &mut Open) {
     open.retain(|key, _| key.matches(SEPARATOR).count() > 1);
 }

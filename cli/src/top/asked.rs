@@ -111,7 +111,7 @@ impl Asked {
         Some(lines.lines().map(str::to_owned).collect())
     }
 
-    /// Returns the directory or address of what is asked.
+    /// Returns the directory of the run, or the address of the collector, as the user named it.
     pub fn name(&self) -> String {
         match self {
             Asked::Directory(directory) => directory.display().to_string(),

@@ -348,7 +348,7 @@ impl Tables<'_> {
         })
     }
 
-    /// Returns a note if the run is incomplete because a counter of the user's own was never read, or only once.
+    /// Returns a note if the run is incomplete because a counter that the user has defined was never read, or only once.
     fn unread_note(&self, number: usize) -> Option<String> {
         let device = &self.attributor.devices[number];
         let is_unread = device.info.source == "custom" && device.counter_figures().samples < 2;

@@ -36,7 +36,7 @@ impl NodeLanes {
     }
 }
 
-/// What ran on a GPU, on a rank, or on several ranks.
+/// The regions that ran on a GPU, on a rank, or on several ranks, one for each step of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lane {
     /// "kernels" of a GPU, or "ranks".

@@ -58,7 +58,7 @@ pub struct Summary {
     pub paths: Paths,
     /// The devices: those that count energy first, time last.
     pub devices: Vec<Device>,
-    /// What ran over time on each node.
+    /// The lanes of each node, which show what ran over time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lanes: Vec<NodeLanes>,
     /// The events that were counted with samples, by call path.
@@ -291,7 +291,7 @@ pub struct Run {
     pub clock: Vec<[u64; 2]>,
     /// Notes for the reader, one line each.
     pub notes: Vec<String>,
-    /// The notes because of which the run is incomplete, the most important first.
+    /// The notes that explain why the run is incomplete, the most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
     /// The run's part of its node's CPU time; `None` for a trace.
@@ -354,13 +354,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// Returns the units of what was counted, by name.
+    /// Returns the units of work that were counted, by name.
     pub fn units(counted: &CountedWork) -> impl Iterator<Item = (String, f64)> {
         let work = counted.totals().filter(|(kind, ..)| *kind == Counted::Work);
         work.map(|(_, name, units)| (name.to_owned(), units))
     }
 
-    /// Makes the units of a run, whose joules are `None` if no device was measured.
+    /// Makes the work of a run from its units. `joules` are those of the run; `None` if no device was measured.
     pub fn of_run(units: impl IntoIterator<Item = (String, f64)>, joules: Option<f64>) -> Vec<Work> {
         let work = |(name, units): (String, f64)| Work {
             name,
@@ -395,7 +395,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Makes the ranges of what was counted, by interface and name.
+    /// Makes the ranges of a run from its counts, by interface and name.
     pub fn of_run(counted: &CountedWork) -> Vec<Range> {
         let mut ranges: BTreeMap<&str, Range> = BTreeMap::new();
         let mut started: BTreeMap<&str, f64> = BTreeMap::new();
@@ -783,7 +783,7 @@ pub struct Baseline {
     /// Where the baseline comes from: "set", "calibrated", "estimate", "idle intervals", or "none" if it is not known; then all
     /// joules are dynamic.
     pub kind: String,
-    /// The number of intervals of which it is the mean.
+    /// The number of intervals over which the baseline is the mean.
     pub samples: u64,
 }
 
@@ -940,14 +940,14 @@ impl View {
         self.idle_joules - self.other_jobs_joules
     }
 
-    /// Whether a row is of frames of the view's own consumers. In the kernels view, the call path of a kernel begins with that of
-    /// its launch: rows of frames on that path have inclusive joules alone, and tables of kernels leave them out.
+    /// Whether a row's frames ran on the view's own consumers. In the kernels view, the call path of a kernel begins with that
+    /// of its launch. Rows of frames on that path have only inclusive joules, and tables of kernels leave them out.
     pub fn has_run(&self, row: &Figures) -> bool {
         let ran = row.calls > 0 || row.exclusive_seconds > 0.0 || row.exclusive_joules > 0.0;
         ran || (self.view != ViewKind::Kernels.as_str() && !row.is_cause_only())
     }
 
-    /// Returns the regions of frames of the view's own consumers: see [`View::has_run`].
+    /// Returns the regions whose frames ran on the view's own consumers: see [`View::has_run`].
     pub fn own_regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.iter().filter(|row| self.has_run(&row.figures))
     }

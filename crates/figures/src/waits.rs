@@ -289,7 +289,7 @@ pub(crate) fn add_to_regions(attributor: &Attributor, view: ViewIndex, regions: 
 mod tests {
     use super::*;
 
-    /// Returns the pairs of a node with these ranks, the first of which has waited for each.
+    /// Returns the pairs of a node with these ranks. The first rank has waited for each of them.
     fn node(ranks: std::ops::Range<u32>) -> Pairs {
         let mut pairs = Pairs::default();
         let groups = ranks.len() as u32;

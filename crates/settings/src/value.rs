@@ -57,7 +57,7 @@ impl Word for Sharing {
 /// The threads of a process among which its joules are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Locations {
-    /// Only the main thread, whose frame is the rank's.
+    /// Only the main thread: its innermost frame is that of the rank.
     #[default]
     Main,
     /// All threads with an open frame, in equal shares.

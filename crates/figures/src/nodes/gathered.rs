@@ -184,7 +184,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the sums over all nodes, and over `own`. They may be up to `SUMS_AGE` old.
+    /// Returns the sums over all nodes; `own` makes the report of this node. They may be up to `SUMS_AGE` old.
     pub fn job(&mut self, own: impl FnOnce() -> NodeReport) -> Arc<Job> {
         if let Some((made, job)) = &self.sums
             && made.elapsed() < SUMS_AGE
@@ -196,7 +196,7 @@ impl Nodes {
         job
     }
 
-    /// Returns the current sums over all nodes, and over `own`.
+    /// Returns the current sums over all nodes. `own` is the report of this node.
     pub fn sum(&mut self, own: &NodeReport) -> Job {
         let now = Instant::now();
         let _ = self.here.take(own, &mut self.names, now);

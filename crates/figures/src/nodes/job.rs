@@ -20,7 +20,7 @@ pub struct Job {
     pub run: String,
     /// The node whose collector gathers the figures. The rest of a page is about this node; if empty, about all nodes.
     pub here: String,
-    /// Sums over the nodes; power is that of nodes that run.
+    /// Sums over the nodes. The power is that of the nodes that are still running.
     pub totals: Totals,
     /// The losses of all nodes.
     #[serde(default)]
