@@ -34,7 +34,7 @@ impl Finished {
         self.end == End::Exit(0)
     }
 
-    /// Returns the first line that is not empty, from standard output if there is one.
+    /// Returns the first line of standard output that is not empty, or else that of standard error.
     pub fn first_line(&self) -> &str {
         let mut lines = self.stdout.lines().chain(self.stderr.lines()).map(str::trim);
         lines.find(|line| !line.is_empty()).unwrap_or("")

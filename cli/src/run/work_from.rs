@@ -65,7 +65,7 @@ fn is_only_group(expression: &str) -> bool {
 
 /// Copies the command's output.
 pub struct Copying {
-    /// The ends into which the command writes, for standard output and standard error; `None` for one that is closed.
+    /// The descriptors to which the command writes, for standard output and standard error; `None` for one that is closed.
     ends: [Option<OwnedFd>; 2],
     threads: Vec<JoinHandle<Vec<Found>>>,
     has_ended: Arc<AtomicBool>,
@@ -81,7 +81,7 @@ struct Found {
     others: u64,
 }
 
-/// One stream of the command: the end from which it is read, and the descriptor to which its bytes are copied.
+/// One stream of the command: the descriptor from which it is read, and the descriptor to which its bytes are copied.
 struct Stream {
     from: OwnedFd,
     to: OwnedFd,
@@ -125,7 +125,8 @@ impl Copying {
         error.into_iter().for_each(|end| _ = command.stderr(Stdio::from(end)));
     }
 
-    /// Closes this process' copies of the command's ends once the command has them, so that a stream ends when its writers do.
+    /// Closes this process' copies of the descriptors to which the command writes, once the command has them. So a stream ends
+    /// when its writers do.
     pub fn release(&mut self) {
         self.ends = [None, None];
     }
@@ -156,7 +157,7 @@ fn is_same(one: BorrowedFd, other: BorrowedFd) -> bool {
 }
 
 impl Stream {
-    /// Makes a stream whose bytes go to this descriptor. Returns it with the command's end.
+    /// Makes a stream whose bytes go to this descriptor. Returns it with the descriptor to which the command writes.
     fn to(target: BorrowedFd) -> io::Result<(Stream, OwnedFd)> {
         let to = target.try_clone_to_owned()?;
         if !isatty(target) {

@@ -214,7 +214,7 @@ const FEW: &[Column] = &[column("J", 12, 0), SHARE, column("", 24, 60), column("
 const FUNCTIONS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("FUNCTION", 0, 0)];
 const KERNELS: &[Column] = &[JOULES, SHARE, WATTS, BAR, column("KERNEL", 0, 0)];
 const RANKS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("NODE", 0, 0)];
-/// The first column of the table of ranks. The other one is for runs without ranks: names of processes are longer.
+/// The first column of the table of ranks. In runs without ranks it is `PROCESS`, because names of processes are longer.
 const RANK: Column = column("RANK", 10, 0);
 const PROCESS: Column = column("PROCESS", 16, 0);
 /// Returns the columns of the table of ranks, which begins with `first`. `is_dynamic`: the dynamic joules of each rank are

@@ -41,8 +41,8 @@ pub fn eprint_line(line: &str) {
     let _ = io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
 }
 
-/// Returns the size of a stream's terminal, and whether it shows colours. If the stream is not a terminal, the width is
-/// `COLUMNS`.
+/// Returns the size of a stream's terminal, and whether it shows colours. If the stream is not a terminal, the width is that of
+/// the variable `COLUMNS`, or else [`WIDTH`].
 pub fn screen_of(stream: &(impl AsFd + IsTerminal)) -> Screen {
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
     let size = tcgetwinsize(stream).ok();

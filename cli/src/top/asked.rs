@@ -86,7 +86,7 @@ impl Asked {
         show_results(directory).map(|()| true)
     }
 
-    /// Returns the directory with the results of a run that has ended.
+    /// Returns the path of the summary of a run that has ended; `None` if it has not ended.
     pub fn results(&self) -> Option<PathBuf> {
         let Asked::Directory(directory) = self else { return None };
         let summary = directory.join("summary.json");

@@ -68,7 +68,7 @@ fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::R
             match snapshot(asked, token) {
                 Ok(snapshot) => break snapshot,
                 Err(_) if silent == UNANSWERED => return end(asked),
-                // Another collector may replace it.
+                // Another collector may take over.
                 Err(_) => (silent, pause) = (silent + 1, RETRY),
             }
         };

@@ -172,7 +172,8 @@ impl Nodes {
         }
     }
 
-    /// Reads the figures from a node's summary, which is on disk during the run and after its end.
+    /// Takes the joules of a node from its summary, which is on disk during the run and after its end. `is_final`: the node's
+    /// figures are final.
     pub fn take_summary(&mut self, name: &str, joules: f64, is_final: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         if joules.is_finite() {

@@ -17,7 +17,7 @@ const ALONE: &str = "this is the part of node ";
 /// The difference between two nodes' times, in seconds, above which their clocks are said to differ.
 const CLOCKS_APART: f64 = 30.0;
 
-/// Returns the note of a summary that is one of several.
+/// Returns the note for the summary of a single node of several. It names the command that shows all nodes.
 pub fn note(node: &str, first: &Path) -> String {
     format!("{ALONE}{node}: ampere report {} shows all nodes of the run together", first.display())
 }
