@@ -1,8 +1,8 @@
 //! Reads the counters during the load, in a thread of its own.
 //!
-//! The sampler of a run reads a counter less often once its update period is known. Here each counter is read all the time, to
-//! measure that period. As in the sampler, a new value has the time of the first reading that shows it, so the measured delay also
-//! applies to the sampler's samples.
+//! The sampler of a run reads a counter less often once its update period is known. Here each counter is read all the time,
+//! to measure that period. As in the sampler, a new value has the time of the first reading that shows it, so the measured
+//! delay also applies to the sampler's samples.
 
 use super::load::monotonic_ns;
 use ampere_counters::{Device, ReadError, Source};
