@@ -1,5 +1,5 @@
 //! Writes what `make install` installs in addition to programs. Manual pages and completions are made from the definition of
-//! the command line, and the references of the documentation from the tables of settings and metrics.
+//! the command line, and the reference of settings from their table. The reference of metrics is a page of the book.
 
 use crate::usage::EXAMPLES;
 use ampere_settings::reference;

@@ -16,11 +16,11 @@ __all__ = ["live"]
 
 
 def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict[str, Any]:
-    """Returns the figures of a run at this moment, those of its page (`/page.json`).
+    """Returns the current figures of a run, which are those of its page (`/page.json`).
 
-    `where` is the address that the run printed, or its output directory. A token is needed for an address that is not loopback;
-    without one, that of `AMPERE_TOKEN_FILE` or of the output directory is used. Call it again for newer figures: a collector makes
-    them several times a second. When the run has ended and its collector with it, the call fails with an `Error`.
+    `where` is the address that the run printed, or its output directory. An address that is not loopback needs a token: if
+    `token` is None, the one in `AMPERE_TOKEN_FILE` or in the output directory is used. Call this function again for newer
+    figures: a collector makes them several times a second. After the run and its collector have ended, it raises an `Error`.
     """
     import urllib.error
     import urllib.request
@@ -37,12 +37,12 @@ def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict
         request.add_header("Authorization", f"Bearer {token}")
 
     class NoRedirect(urllib.request.HTTPRedirectHandler):
-        """A collector sends nobody to another address, which would get the token."""
+        """Follows no redirection: a collector never sends one, and the other address would get the token."""
 
         def redirect_request(self, *_: Any) -> None:
             return None
 
-    # The proxies of the environment are for other sites.
+    # The proxies that the environment names are not used, because they are for other sites.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
     try:
         with opener.open(request, timeout=timeout) as answer:
@@ -78,7 +78,7 @@ def _address(where: str) -> tuple[str, str | None, str]:
         raise Error(f"the run in {where} listens on {url}: Python can only read addresses that begin with http://")
     own_node = re.escape(os.uname().nodename) + "(-[0-9a-f]{8})?"
     if node and not re.fullmatch(own_node, node):
-        # On this node, another collector may listen at such an address.
+        # A wildcard address would mean this node, where another collector may listen.
         url = re.sub(r"^http://(0\.0\.0\.0|\[::\]):", f"http://{node}:", url)
         if re.match(r"http://(127\.|\[::1\])", url):
             raise Error(f"the run in {where} can be reached only on {node} ({url}): call this there, or start the run with --listen")

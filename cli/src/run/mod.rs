@@ -398,7 +398,7 @@ fn run_unmeasured(
         return Err(command::become_command(command::unchanged(arguments)).into());
     };
     let status = command::wait_for(child, listener, witness, None, &|_| {}, &|_| {})?;
-    // The line before the command may be pages above.
+    // The line that was printed before the command started may have scrolled out of sight.
     if std::io::stderr().is_terminal() {
         say!("ampere: {why}; the command ran without being measured");
     }
