@@ -84,7 +84,7 @@ fn gauges_are_in_the_metrics_and_in_the_summary() {
     assert!(number(&summary["overhead"]["sampler"], "gauges_seconds") > 0.0);
 }
 
-/// Makes the kernel's files of GPU-0: it is throttled because of a temperature, and draws what it may.
+/// Makes the kernel's files of GPU-0: it is throttled because of a temperature, and draws as much power as its limit permits.
 fn throttled_gpu(root: &Path) {
     let (device, chip) = (root.join("sys/devices/0000:c1:00.0"), root.join("sys/class/hwmon/hwmon0"));
     for folder in [&device, &chip] {
