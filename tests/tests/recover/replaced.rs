@@ -213,7 +213,7 @@ fn a_collector_killed_while_it_writes_the_trace_is_replaced() {
     }
 }
 
-/// There is no `ampere run`, or the supervisor that would have restarted the collector is dead.
+/// There is no `ampere run`, and the supervisor that would have restarted the collector is dead.
 #[test]
 fn the_last_process_replaces_a_collector_killed_with_its_supervisor() {
     let place = Place::new();
