@@ -351,7 +351,7 @@ fn the_live_table_leaves_the_terminal_to_a_command_that_reads_keys() {
     );
     let terminal = Terminal::open(&place, (100, 40));
     terminal.runs("$AMPERE run -o out -- ./reads");
-    // The line about the live page must not come after a part of one of the command's.
+    // The line about the live page must not come after a part of a line of the command.
     terminal.until("the table", |screen| screen.contains(" now in  "));
     place.write("begin", "");
     terminal.until("a part of a line", |screen| screen.contains("a part"));

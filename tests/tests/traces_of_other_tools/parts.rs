@@ -30,7 +30,7 @@ fn crays_counters_are_found_and_no_joule_is_counted_twice() {
             let classes: Vec<_> = classes.collect();
             let mut writer = trace.writer(location);
             writer.enter(SECOND, trace.main).expect("an event");
-            // Both ranks record them.
+            // Both ranks record all of the counters.
             for reading in 0..=READINGS {
                 for (class, units) in &classes {
                     let value = MetricValue::U64(1_000 + units * reading / READINGS);
