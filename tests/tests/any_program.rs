@@ -1314,7 +1314,8 @@ fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented()
     }
 }
 
-/// Things that a sampler could disturb. The first argument selects one; each works for a while in `work`.
+/// Uses features of a process that a sampler could disturb. The first argument selects one. In each case, the program works for
+/// a while in `work`.
 const ODD_PROGRAMS: &str = r#"
     #define _GNU_SOURCE
     #include <dlfcn.h>

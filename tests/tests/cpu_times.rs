@@ -84,7 +84,7 @@ const ONE_SLEEPS: &str = r#"
     }
 "#;
 
-/// Prints the CPU seconds of each location; fails if the metric is not as promised.
+/// Prints the CPU seconds of each location; fails if the metric's definition or its values are not as documented.
 const SECONDS: &str = r#"
 import sys, otf2
 points = {}

@@ -130,7 +130,7 @@ fn a_throttled_gpu_at_its_power_limit_is_in_the_result_the_metrics_and_the_page(
         ["thermal", "power"].map(|cause| gauge(&devices[0], "throttled_ratio", cause).expect("the cause"));
     assert_eq!((number(thermal, "mean"), number(power, "mean")), (1.0, 0.0));
     let limit = gauge(&devices[0], "power_limit_watts", "").expect("a limit");
-    // If the first reading of the counter was interrupted, the power of some of the time is not exact.
+    // If the first reading of the counter was interrupted, the power during some of the time is not exact.
     assert!(number(limit, "at_limit_ratio") > 0.5, "it draws 300 W: {limit}");
     assert_eq!(limit["curve"]["values"], serde_json::json!([300.0]));
     assert!(gauge(&devices[1], "clock_hertz", "").is_none(), "GPU-1 has no such files");

@@ -232,7 +232,7 @@ fn two_zones_of_one_name_are_one_device_or_two_by_their_values() {
 #[test]
 fn a_platform_that_counts_less_than_its_packages_is_not_the_total() {
     let cases: [&[Zone]; 3] = [
-        // These counters stand still, are 0, or count a fifth.
+        // The platform's counter stands still, is 0, or counts a fifth of the packages' energy.
         &[zone("0", "package-0", |t, _| joules(t, 50.0)), zone("1", "psys", |_, _| joules(0.0, 0.0))],
         &[zone("0", "package-0", |t, _| joules(t, 50.0)), zone("1", "psys", |_, _| Some(0))],
         &[

@@ -87,7 +87,7 @@ fn check(answer: &Value, address: &str) {
     );
     assert!(text("searched").contains("“STEP”: "), "{}", text("searched"));
     assert!(text("clicked").contains("main: "), "{}", text("clicked"));
-    // The moment, the watts, and what ran then.
+    // This text states a moment, the power at that moment, and what ran then.
     let power = text("power");
     assert!(power.starts_with("at ") && power.contains(" W, "), "{power}");
     assert!(power.contains(" % of ") || power.ends_with(": nothing"), "{power}");

@@ -306,7 +306,7 @@ fn it_can_be_stopped_and_continued() {
             && screen.lines().count() == 30
             && screen.lines().last().is_some_and(|line| line.starts_with("F1Help"))
     });
-    // The keys are restored, and it can be stopped again.
+    // The keys work again, and `ampere top` can be stopped again.
     terminal.press(&["C-z"]);
     terminal.until("the shell", |screen| screen.contains("then 148") && !screen.contains("F1Help"));
     terminal.says("fg; echo at last $?");

@@ -193,10 +193,10 @@ fn records_that_cannot_be_true_or_do_not_come_are_counted() {
     let hip = Hip::new();
     let (summary, _) = hip.runs(&["odd"], "reversed");
     let kernels = rows(&summary, "kernels");
-    // Five pairs, four that overlap on one stream, and one with a name of 10,000 bytes.
+    // Five pairs of kernels, four kernels that overlap on one stream, and one with a name of 10,000 bytes.
     assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (5.0, 9.0), "{:?}", kernels.keys());
     assert_eq!(kernels[&"n".repeat(10_000)].calls, 1.0);
-    // Three that end before they begin, and one that ends after the program.
+    // The records of three kernels end before they begin, and one kernel has no record.
     assert_eq!(unrecorded(&summary), 4.0);
     std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
     // In this case the runtime drops seven records, because a buffer is full.

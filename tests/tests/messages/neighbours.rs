@@ -103,8 +103,8 @@ fn requests_of_collectives_among_neighbours_in_fortran() {
     }
 }
 
-/// Persistent collectives with two neighbours each. They are more than a process has places for open requests, and only the
-/// first one is started.
+/// Persistent collectives with two neighbours each. There are more of them than a process has places for open requests, and only
+/// the first one is started.
 const MANY: &str = r#"
 #include <mpi.h>
 #include <stdlib.h>

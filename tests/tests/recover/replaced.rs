@@ -160,7 +160,7 @@ fn under_mpi_every_call_of_each_rank_is_counted() {
     until_events(&place, "out", 400);
     kill(first);
     let second = collector(&place, "out", &[first]);
-    // The first one is dead. A gap ends with the first reading after it.
+    // The first collector is dead. A gap ends with the first reading after it.
     let samples = session_directory(&place).join(ampere_ring::SAMPLES_RING);
     let read = || ampere_ring::RingGauge::open(&samples).expect("a ring").positions().0;
     let before = read();
