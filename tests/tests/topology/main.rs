@@ -231,7 +231,7 @@ fn kernels_on_an_unknown_gpu_are_in_doubt() {
     }
 }
 
-/// The trace has the model and the address that live counters have of their GPUs.
+/// Each counter in the trace has the model and the PCI address of its GPU, like the counters of a live run.
 #[test]
 fn counters_report_their_model_and_address() {
     assert_topology(

@@ -5,7 +5,7 @@ use ampere_tests::runs::{has_python_otf2, oracle, parse};
 use ampere_tests::skip_unless;
 use std::process::Command;
 
-/// Writes a thread that is sampled every 10 ms : in `init` for a second, then in `solve` until 4 s. A counter of 100 W is read
+/// Writes a thread that is sampled every 10 ms: in `init` for a second, then in `solve` until 4 s. A counter of 100 W is read
 /// until 5 s. The arguments: the directory, how many lines of `solve` are sampled in turn, the unwind distance of these
 /// samples, the seconds at which the thread calls MPI_Finalize (0: never), and who reads the counter.
 const WRITE: &str = r#"
