@@ -2,8 +2,8 @@
 
 use crate::*;
 
-/// Adds a node's counter, which is read every 10 ms for 4 s. It rises at 100 W, and at 200 W during `busy`, which is in hundredths
-/// of a second.
+/// Adds a node's counter, which is read every 10 ms for 4 s. It rises at 100 W, and at 200 W during `busy`, a range in
+/// hundredths of a second.
 fn node_counter(trace: &mut Trace, node: SystemTreeNodeRef, busy: std::ops::Range<u64>) {
     let (group, class) = (trace.group("sampler", node), trace.class(&[("energy", "J")]));
     let sampler = trace.location(LocationType::Metric, "sampler", group);
