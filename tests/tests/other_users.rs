@@ -409,7 +409,7 @@ fn reports_are_not_written_through_links_of_another_user() {
         let is_refused = done.code == 1 && done.stderr.contains("link of another user");
         assert!(is_refused, "{form} {output}: {done:#?}");
     }
-    // Another user's directory can be named explicitly, and one's own links are followed.
+    // Now the directory and its links belong to this user, and the links are followed.
     give(&place.path("theirs"), "0:0");
     for output in ["theirs/page", "theirs/link/new"] {
         let done = ampere(&place, &["report", "-f", "html", "-o", output, "out"]);

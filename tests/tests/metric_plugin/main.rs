@@ -163,7 +163,7 @@ fn odd_calls_of_the_host_do_no_harm() {
     host.place.assert_clean();
 }
 
-/// Memory is passed, used and freed by the rules of C; and a program in a debugger does not crash.
+/// Memory is passed, used and freed by the rules of C, and a program under valgrind does not crash.
 #[test]
 fn valgrind_reports_no_error() {
     skip_unless!(on_path("valgrind"), "no valgrind");

@@ -131,7 +131,7 @@ fn two_dies_with_one_counter() {
     assert_as_configured(made, &found, &settings.concat());
 }
 
-/// A counter starts later than others, and changes their consumers.
+/// A counter that starts later than the others changes which device the rank draws from.
 #[test]
 fn a_counter_that_comes_late() {
     let made = "counter 0\ncounter 2\ncounter 3\nrank n ROCR_VISIBLE_DEVICES=3\n";
@@ -201,7 +201,7 @@ fn processes_with_one_gpu_number_are_in_doubt() {
     check(["", ""], &settings.concat(), configured, configured);
 }
 
-/// Nothing shows the GPU of a stream without a number, or that of a counter without one.
+/// Nothing shows on which GPU a stream without a number ran, or to which GPU a counter without a number belongs.
 #[test]
 fn kernels_on_an_unknown_gpu_are_in_doubt() {
     for (made, stream, gpus) in [
@@ -231,7 +231,7 @@ fn kernels_on_an_unknown_gpu_are_in_doubt() {
     }
 }
 
-/// The trace has the model and the address that live counters have of their GPUs.
+/// Each counter in the trace has the model and the PCI address of its GPU, like the counters of a live run.
 #[test]
 fn counters_report_their_model_and_address() {
     assert_topology(
@@ -285,7 +285,7 @@ fn a_second_die_whose_own_counter_rises_counts_for_itself() {
     );
     assert_as_configured(made, &found, &[device(0, "0", ""), device(1, "1", "'HIP\\[0:0\\]'")].concat());
     assert_eq!(found["run"]["notes"], Value::from(vec![format!("GPU-1 on n is {RISES}")]));
-    // If its counter never rises, the first die's counter includes it.
+    // If the second die's counter never rises, the first die's counter includes its energy.
     let made = made.replace("counter 1", "counter 1 silent");
     let second = "second die of the package that GPU 0 counts";
     let found = assert_topology(
@@ -340,7 +340,7 @@ fn assert_notes(trace_text: &str, settings: &str, expected: &[&str]) {
     let notes: Vec<&str> = list(&summary["run"], "notes").iter().filter_map(Value::as_str).collect();
     assert_eq!(notes.into_iter().filter(is_about_settings).collect::<Vec<_>>(), expected);
     assert_eq!(summary["run"]["complete"], true, "nothing is missing");
-    // A live run has them once everything is known.
+    // A live run has these notes once everything is known.
     let mut command = place.command(artifact("ampere"));
     command.arg("replay").arg(&trace).arg("-o").arg(place.path("out")).args(["--speed", "max", "--config"]);
     succeed(command.arg(&config));
