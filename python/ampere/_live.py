@@ -22,6 +22,7 @@ def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict
     `token` is None, the one in `AMPERE_TOKEN_FILE` or in the output directory is used. Call this function again for newer
     figures: a collector makes them several times a second. After the run and its collector have ended, it raises an `Error`.
     """
+    import http.client
     import urllib.error
     import urllib.request
 
@@ -52,7 +53,7 @@ def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict
         raise Error(f"{url} answers {error.code}: {error.read().decode('utf-8', 'replace').strip() or error.reason}") from None
     except urllib.error.URLError as error:
         raise Error(f"{url} does not answer: {error.reason}; is the run still running?") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
         raise Error(f"{url} does not answer as ampere does: {error}") from None
     # A collector that has just started does not know its run's id yet.
     if run and of_run not in ("", run):

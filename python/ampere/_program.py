@@ -36,7 +36,7 @@ def ampere(*words: str) -> None:
     )
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        # The first line with one of these prefixes is taken as the reason. Other lines are notes, or explain the usage.
+        # Notes come before the error, whose line has one of these prefixes. Lines without a prefix explain the usage.
         reasons = [line for line in lines if line.startswith(("ampere: ", "error: "))] or lines[-1:]
-        reason = reasons[0] if reasons else f"ampere {words[0]} ended with status {done.returncode}"
+        reason = reasons[-1] if reasons else f"ampere {words[0]} ended with status {done.returncode}"
         raise Error(reason.split(": ", 1)[-1])

@@ -786,10 +786,12 @@ fn perf_counts_packages_if_the_user_may_open_its_events_and_else_names_the_remed
     assert_eq!(both.notes[0], "rapl: not used: perf has the same counters");
     let opened = open(root.path(), "");
     assert!(opened.sources.iter().all(|source| source.name() == "rapl"), "{:?}", names(&opened));
-    for package in 0..2 {
-        std::fs::remove_dir_all(root.path().join(format!("sys/class/powercap/intel-rapl:{package}")))
-            .unwrap();
-    }
+    let package = |number: u32| root.path().join(format!("sys/class/powercap/intel-rapl:{number}"));
+    (0..2).for_each(|number| std::fs::remove_file(package(number).join("energy_uj")).unwrap());
+    let of_perf = open(root.path(), "");
+    let has_rapl = of_perf.sources.iter().any(|source| source.name() == "rapl");
+    assert!(!has_rapl, "RAPL's memory is perf's: {:?}", names(&of_perf));
+    (0..2).for_each(|number| std::fs::remove_dir_all(package(number)).unwrap());
     let opened = open(root.path(), "");
     assert!(names(&opened).contains(&"package-0"), "{:?}", names(&opened));
 }

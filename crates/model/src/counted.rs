@@ -479,6 +479,12 @@ pub fn path_of_part(name: &str) -> Option<&str> {
     Some(path).filter(|path| is_quantity && !path.is_empty())
 }
 
+/// Whether a model is the GPU with two dies in a package, which libraries of different ages name differently.
+pub fn is_mi250x(model: &str) -> bool {
+    let model = model.to_ascii_uppercase();
+    ["MI250", "MI200", "0X740C", "0X7408"].iter().any(|name| model.contains(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::Level::{

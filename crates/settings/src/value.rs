@@ -252,7 +252,7 @@ impl<T: Word> Value for T {
     }
 
     fn read(&mut self, written: &Written, _: &Within) -> Result<(), WrongValue> {
-        let text = written.text()?;
+        let text = written.text()?.trim();
         let word = T::WORDS.iter().find(|(word, _)| *word == text);
         let wrong = || WrongValue::Word { found: text.to_owned(), words: self.allowed() };
         *self = word.ok_or_else(wrong)?.1;

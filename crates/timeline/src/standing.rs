@@ -9,8 +9,8 @@
 use crate::agreement;
 use crate::attributor::{Attributor, Device, DeviceInfo, Standing, Unit};
 use crate::sameness::{Compare, Sameness, sameness, sameness_by_values_alone};
-use crate::topology::{CountedPart, is_mi250x};
-use ampere_model::counted::without_numbers;
+use crate::topology::CountedPart;
+use ampere_model::counted::{is_mi250x, without_numbers};
 use ampere_model::text::joules;
 
 /// Whether two devices may have the same counter, by what is known about them.

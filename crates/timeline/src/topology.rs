@@ -33,7 +33,7 @@
 //! These are functions without state or IO: the same evidence gives the same links, live and from the run's own trace.
 
 use ampere_model::QUEUES;
-use ampere_model::counted::without_numbers;
+use ampere_model::counted::{is_mi250x, without_numbers};
 use ampere_settings::{DeviceSetting, Ranks};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -664,12 +664,6 @@ fn by_streams(device: usize, streams: &[(&str, &Assignment)]) -> Finding {
 fn same_uuid(counter: &CountedPart, uuid: &str) -> bool {
     let uuid = uuid.to_ascii_lowercase();
     counter.evidence.uuid.as_ref().is_some_and(|own| own.to_ascii_lowercase().starts_with(&uuid))
-}
-
-/// Whether a model is the GPU with two dies in a package, which libraries of different ages name differently.
-pub(crate) fn is_mi250x(model: &str) -> bool {
-    let model = model.to_ascii_uppercase();
-    ["MI250", "MI200", "0X740C", "0X7408"].iter().any(|name| model.contains(name))
 }
 
 /// Whether a GPU's model is an MI300A, whose counter is that of its whole socket.

@@ -5,6 +5,7 @@ use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
     assert_same_figures, attribute, compile, list, number, on_path, parse, relative, stencil, succeed, text,
 };
+use ampere_tests::stand_ins::with_rocm_smi;
 use ampere_tests::{artifact, skip_unless, small_trace};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -472,15 +473,6 @@ fn run_with_visible_device(place: &Place, expression: &str) -> Command {
     place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil(), "1"])
 }
 
-/// Sets the stand-in's library and its counters.
-fn with_stand_in<'a>(command: &'a mut Command, script: &str) -> &'a mut Command {
-    let library = artifact("libstand_in_rocm_smi64.so");
-    command
-        .env("AMPERE_COUNTERS", "rocm_smi")
-        .env("AMPERE_ROCM_SMI_LIBRARY", library)
-        .env("STAND_IN_ROCM_SMI", script)
-}
-
 fn joules_by_rank(summary: &Value) -> BTreeMap<(String, String), f64> {
     let mut all = BTreeMap::new();
     for device in list(summary, "devices") {
@@ -500,7 +492,7 @@ fn each_rank_uses_joules_of_its_own_gpu() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     let mut command = run_with_visible_device(&place, "$((2 - 2 * OMPI_COMM_WORLD_LOCAL_RANK))");
-    succeed(with_stand_in(&mut command, "watts=300,0.0001,100;zero=1"));
+    succeed(with_rocm_smi(&mut command, "watts=300,0.0001,100;zero=1"));
     let said = std::fs::read_to_string(place.path("out/summary.txt")).expect("a summary");
     assert!(said.contains("device assignment\n  GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0\n"), "{said}");
     let live = place.summary("out");
