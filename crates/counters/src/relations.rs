@@ -236,7 +236,10 @@ fn is_numbered(part: &Device, whole: &Device) -> bool {
 }
 
 fn is_amd_gpu(device: &Device) -> bool {
-    device.kind == Kind::Gpu && device.source != cray_pm::NAME && !device.source.starts_with("nvml")
+    // hwmon shows GPUs of Intel, too.
+    let is_other_in_hwmon = device.source == hwmon::NAME && !device.name.starts_with("amdgpu");
+    let is_other = [cray_pm::NAME, nvml::NAME].contains(&device.source) || is_other_in_hwmon;
+    device.kind == Kind::Gpu && !is_other
 }
 
 /// Whether a GPU is an MI300A, whose counter is that of the whole socket, including the cores.
