@@ -61,10 +61,34 @@ const NAMES: &str = "abort accumulate add_error_class add_error_code add_error_s
      win_get_info win_get_name win_lock win_lock_all win_post win_set_attr win_set_errhandler win_set_info \
      win_set_name win_shared_query win_start win_sync win_test win_unlock win_unlock_all win_wait wtick wtime";
 
-/// Whether this is the name of a function of MPI in lower case, without `mpi_`. Compilers append underscores, and MPI libraries
-/// append the name of the interface.
+/// What follows the name in symbols: the underscores of compilers, the interface, and the variant with large counts.
+const SUFFIXES: [&str; 4] = ["_f08ts", "_f08", "_f", "_c"];
+
+/// Whether this is the name of a function of MPI in lower case, without `mpi_`, with any of the suffixes.
 pub(crate) fn has(name: &str) -> bool {
-    let name =
-        name.trim_end_matches('_').trim_end_matches("_f08ts").trim_end_matches("_f08").trim_end_matches("_f");
+    let name = SUFFIXES.iter().fold(name.trim_end_matches('_'), |name, suffix| name.trim_end_matches(suffix));
     NAMES.split(' ').any(|known| known == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::regions::is_mpi;
+
+    #[test]
+    fn a_programs_own_function_is_not_mpis() {
+        for name in [
+            "MPI_Send",
+            "PMPI_Isend",
+            "mpi_send",
+            "mpi_send_",
+            "pmpi_send__",
+            "mpi_allreduce_f08_",
+            "mpi_wtime",
+        ] {
+            assert!(is_mpi(name), "{name}");
+        }
+        for name in ["mpi_halo_exchange", "mpi_send_boundary_", "mpi_", "mpi__", "compi_send", "Mpi_Send"] {
+            assert!(!is_mpi(name), "{name}");
+        }
+    }
 }
