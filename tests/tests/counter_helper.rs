@@ -1,6 +1,8 @@
 //! The helper that passes counters, which only root may open, to the members of a group.
 
-use ampere_tests::*;
+use ampere_tests::jobs::{Done, Place, is_root, run};
+use ampere_tests::runs::json;
+use ampere_tests::{artifact, skip_unless};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
