@@ -116,7 +116,7 @@ fn scrape(address: &str) -> std::io::Result<String> {
 fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> anyhow::Result<Vec<f64>> {
     let (_, all) = *scrapes.last().context("no scrape showed any energy")?;
     let last_step = (end / STEP_SECONDS).floor();
-    // The number of steps that a scrape shows.
+    // Changes are at whole multiples of STEP_SECONDS of the monotonic clock. This is the number of steps that a scrape shows.
     let shown = |joules: f64| {
         let behind = (all - joules) / (STEP_SECONDS * WATTS);
         let whole = (behind - behind.round()).abs() < 0.01;

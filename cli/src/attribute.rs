@@ -32,8 +32,8 @@ pub struct AttributeArguments {
     /// Settings file, such as ampere.toml: mainly which metric belongs to which device
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
-    /// How the joules of a sample interval are divided among the frames in it [default: active if the trace has CPU times,
-    /// otherwise time_sliced]
+    /// How the joules of a sample interval are divided among the frames in it [default: active where CPU times or
+    /// kernels are known, otherwise time_sliced]
     #[arg(long, value_parser = policy_parser())]
     policy: Option<Policy>,
     /// Attribute time like a counter as well: a profile of the ranks' time, which needs no energy metric
@@ -76,13 +76,15 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
         arguments.format = Format::Json;
     }
     if arguments.format.is_of_events() {
-        let only = "ampere report makes this format: ampere report TRACE -f FORMAT";
-        crate::usage::wrong("attribute", ErrorKind::ArgumentConflict, only);
+        let format = arguments.format.to_possible_value().map(|value| value.get_name().to_owned());
+        let (trace, format) = (arguments.trace.display(), format.unwrap_or_default());
+        let only = format!("ampere report makes this format: ampere report {trace} -f {format}");
+        crate::usage::wrong("attribute", ErrorKind::ArgumentConflict, &only);
     }
     let results =
         arguments.output.iter().flat_map(|directory| output::RESULTS.map(|name| directory.join(name)));
     let results: Vec<PathBuf> = results.collect();
-    // If a launcher started several processes, the last one may already have written the files when others start.
+    // If a launcher started several processes, the one that ends last writes the files, perhaps before another one starts.
     let is_first = LaunchedProcess::by_launcher().is_none_or(|process| process.rank == 0);
     if let Some(path) = results.iter().find(|path| is_first && path.exists()) {
         bail!("{} already exists: choose another directory with -o", path.display());

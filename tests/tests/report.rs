@@ -87,7 +87,7 @@ fn each_format_of_a_running_and_of_an_ended_run() {
     let table = std::fs::read_to_string(place.path("out/summary.txt")).expect("a table");
     assert_eq!(report(&place, &["out"]).stdout, table, "the same as in the directory");
     assert!(
-        table.contains("ESTIMATE: chosen by --counters, shares only") && table.contains("estimated"),
+        table.contains("ESTIMATE: chosen by --counters, dynamic shares only") && table.contains("estimated"),
         "{table}"
     );
     let compared = run(place.ampere(["compare", "out", "out/summary.json"]).current_dir(place.path("")));

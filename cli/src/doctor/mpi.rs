@@ -44,7 +44,7 @@ pub fn check() -> Vec<Check> {
     if group.checks.is_empty() {
         group.note(
             "launcher",
-            format!("none of {} is in PATH: only programs without MPI can be measured", LAUNCHERS.join(", ")),
+            format!("none of {} is in PATH: MPI programs need another launcher", LAUNCHERS.join(", ")),
             Some("load the module of an MPI to measure MPI programs".to_owned()),
         );
     }

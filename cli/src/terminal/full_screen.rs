@@ -1,4 +1,4 @@
-//! Uses the whole terminal for one program, and restores it however the program ends.
+//! Uses the whole terminal for one program, and restores it when the program ends, also if it panics.
 
 use super::paint;
 use ratatui_core::buffer::Buffer;
@@ -64,9 +64,9 @@ impl FullScreen {
 
     /// Draws a picture. Returns whether it could be written.
     pub fn draw(&mut self, picture: Buffer) -> bool {
-        let is_taken = print(&paint::change(&self.shown, &picture));
+        let is_written = print(&paint::change(&self.shown, &picture));
         self.shown = picture;
-        is_taken
+        is_written
     }
 }
 

@@ -178,7 +178,7 @@ impl<'a> Boxes<'a> {
             return true;
         }
         let is_large = at == 0 || self.share(self.joules(at).compared()) >= OPEN_SHARE;
-        // A call path opens when it becomes large, and small ones stay open, so that lines do not come and go.
+        // A call path opens when it becomes large, and stays open when it becomes small again, so that lines do not come and go.
         let known = shown.open.entry(key.to_owned()).or_default();
         known.is_open |= is_large && !known.is_chosen;
         known.is_open
@@ -323,7 +323,7 @@ mod tests {
         assert!(drawn(&mut open, Sort::default(), "").contains("MPI_Send"));
     }
 
-    /// MPI_Send has the most joules, but it waits: hardly any of them are dynamic.
+    /// `solve` has the most joules, but hardly any of them are dynamic. `init` has the most dynamic joules.
     #[test]
     fn call_paths_are_sorted_and_opened_by_dynamic_joules_if_these_are_known() {
         let (flame, names) = flame();

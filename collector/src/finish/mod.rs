@@ -118,7 +118,7 @@ impl Finish {
         self.explain_incomplete(has_ended, traced.is_whole);
         let (summary, is_recomputed) =
             self.complete_summary(summary, has_ended && traced.is_whole, &mut traced);
-        // If the tables on disk are complete, only their description is written again.
+        // If the tables on disk are already final, only the description of the run in front of them is replaced.
         match self.write_final_figures(&summary, are_written && !is_recomputed) {
             Err(why) if are_written => {
                 eprintln!("ampere-collector: {why}: the figures are those from before the trace was written");
@@ -282,7 +282,7 @@ impl Finish {
             if self.run.sampling.sampler.is_some() {
                 attributor.end_sampling(now);
             }
-            // In a replay, devices should have been read while functions ran, but not after now.
+            // In a replay, devices should have been read for the whole time in which functions ran, up to now.
             let ran = self.run.options.replay.iter().flat_map(|replay| &replay.functions_ran);
             let ran = ran.filter(|(_, (first, _))| *first <= now);
             ran.for_each(|(node, (first, last))| attributor.extend_run(node, (*first, (*last).min(now))));

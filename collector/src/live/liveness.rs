@@ -34,7 +34,7 @@ pub(super) fn check(run: &mut LiveRun) {
         } else {
             look_at_threads(run, at);
             run.ingest.processes[at].look_at_unsampled_threads();
-            look_at_queues(run, at);
+            look_at_gpus(run, at);
             let now = run.timeline.as_ref().map(|timeline| timeline.now(&run.session));
             run.ingest.processes[at].life.seen_alive = now;
         }
@@ -68,7 +68,7 @@ fn look_at_threads(run: &mut LiveRun, process: usize) {
 
 /// Finds out which GPUs a process uses. The driver forgets that when the process ends, so the manifest keeps it for the next
 /// collector.
-fn look_at_queues(run: &mut LiveRun, process: usize) {
+fn look_at_gpus(run: &mut LiveRun, process: usize) {
     let (Some(node), Some(timeline)) = (&run.node, &run.timeline) else { return };
     let process = &mut run.ingest.processes[process];
     if !timeline.pipeline.attributor.distinguishes_gpus() || !process.count_queue_check() {
@@ -93,9 +93,9 @@ pub(crate) fn close_locations(run: &mut LiveRun, process: usize) {
         let end = process_ends::end_of(&run.ingest, process, timeline, timeline.now(&run.session));
         let keeps_rings = run.options.mode != Mode::Collector;
         for location in 0..known {
-            let place = (run.session.directory(), keeps_rings);
+            let rings = (run.session.directory(), keeps_rings);
             let at = Place { process, location };
-            process_ends::close_location(&mut run.ingest, at, end, timeline, place);
+            process_ends::close_location(&mut run.ingest, at, end, timeline, rings);
         }
         // The log may have been read again in the meantime, and have defined another location.
         if run.ingest.processes[process].locations.len() == known {
@@ -120,7 +120,8 @@ fn drain_to_its_end(run: &mut LiveRun, at: Place) {
         if run.ingest[at].reader.ring.position() == before {
             return;
         }
-        // The drained events wait in the pipeline, and are handed over as far as the other rings have been read.
+        // The drained events wait in the pipeline, and are handed over as far as the other rings have been read: the watermark
+        // stays where it is.
         run.advance_to(0);
     }
 }

@@ -50,7 +50,7 @@ pub struct NoAddress(String);
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Nothing is to be served.
-    #[error("--listen off, or AMPERE_LISTEN=off, asks for that")]
+    #[error("--listen off, or AMPERE_LISTEN=off, asks for no metrics")]
     Off,
     /// The system refuses the address.
     #[error("cannot listen on {address}: {why}; choose another address with --listen")]

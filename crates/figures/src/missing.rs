@@ -24,7 +24,7 @@ impl Launched {
     }
 }
 
-/// Ascending numbers, as ranges that include both ends. Ranges are small even if a damaged log has an impossible job size.
+/// Ascending numbers, as ranges that include both ends. They need little memory even if a damaged log has an impossible job size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Numbers(Vec<(u32, u32)>);
 

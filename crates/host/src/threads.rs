@@ -98,7 +98,7 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
         threads.free.reserve(room);
         location
     });
-    // Only the master location is still active, if its thread has ended.
+    // A free location is inactive, except the master location, which stays active after its thread has ended.
     deactivate(location);
     location::data(location).active.store(true, Ordering::Release);
     plugin::activate_location(location, if location == parent { null() } else { parent });
@@ -149,7 +149,7 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
             }
             // The master location stays active for PROGRAM_END. If the main thread has it and ends by pthread_exit, its
             // frames stay open. If another thread has it, the next new thread takes it, because the rank still runs and its
-            // joules are divided by this location's frames.
+            // joules are divided among this location's frames.
             let is_master = location == MASTER.load(Ordering::Relaxed);
             // SAFETY: as above.
             let leaves = is_running && !(is_master && unsafe { (*thread).is_main() });

@@ -92,7 +92,7 @@ fn the_preloaded_library_needs_no_library_and_exports_two_names() {
 
 /// The number of pages comes from the kernel. One program is an ordinary one, the other an interpreter.
 #[test]
-fn a_process_with_nothing_to_measure_maps_at_most_64_kilobytes_more() {
+fn a_process_with_nothing_to_measure_maps_few_more_pages() {
     let bench = Bench::new();
     let pages = |command: &mut Command| -> i64 {
         let (out, _) = ok(command);
@@ -233,7 +233,7 @@ fn calls_by_a_handle_are_recorded_and_absent_functions_stay_absent() {
     assert_eq!((bench.mpi_calls("MPI_Barrier"), bench.mpi_calls("MPI_Init")), (3, 1));
 }
 
-/// The measurement of a program whose first event comes before it opens MPI starts as that of rank 0 of 1.
+/// A program that has events before it opens MPI is measured as rank 0 of 1 until then.
 #[test]
 fn ranks_of_an_mpi_that_is_opened_later_are_known() {
     for (options, expected) in

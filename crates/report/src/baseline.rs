@@ -127,7 +127,7 @@ pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<S
             energy(dynamic)
         ),
         false => format!(
-            "{} of the {} of dynamic energy was used while only one recorded function was active: that part is certain, a model divided the rest",
+            "{} of the {} of dynamic energy was used while only one recorded function was active: that part is certain if the baseline is exact, a model divided the rest",
             percent(resolved, dynamic),
             energy(dynamic)
         ),

@@ -107,7 +107,7 @@ fn without_scripts(summary: &Summary) -> Markup {
             tbody { @for device in summary.devices.iter().take(DEVICES_MAX) { (device_row(device)) } }
         }
         @if summary.devices.len() > DEVICES_MAX { p.small { "and " (summary.devices.len() - DEVICES_MAX) " more in summary.json" } }
-        p.small { "Pictures, call paths, the comparison of ranks and the quality of the figures need JavaScript. They are also in summary.txt and summary.json." }
+        p.small { "Pictures, call paths, the comparison of ranks and the quality of the figures need JavaScript. Their figures are also in summary.txt and summary.json." }
     }
 }
 

@@ -1057,7 +1057,10 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
     let seconds = slow[0].summary.run.seconds;
     let unknown = text(vec![slow, group(2, [0.0, 0.3, 0.6])], Per::Run);
     let verdict = unknown.lines().next().unwrap_or_default();
-    assert!(verdict.starts_with("whether the energy differs is not known (95 % range "), "{unknown}");
+    assert!(
+        verdict.starts_with("energy ") && verdict.contains(", which may be chance (95 % range "),
+        "{unknown}"
+    );
     assert!(verdict.ends_with("%; more runs narrow it)"), "its own noise alone: {unknown}");
     let [one, others] = [7.0 * seconds, seconds].map(|seconds| ampere_model::digits::significant(seconds, 3));
     let named = format!("slow took {one} s, the other runs of its group {others} to {others} s: ");
@@ -1090,7 +1093,10 @@ fn a_verdict_begins_with_what_is_known() {
     let text = String::from_utf8(Comparison::of(groups, Per::Run).render(Form::Table)).unwrap();
     let verdict = text.lines().next().unwrap_or_default();
     assert!(verdict.starts_with("dynamic joules +"), "{text}");
-    assert!(verdict.contains("whether the energy differs is not known (95 % range "), "{text}");
+    assert!(
+        verdict.contains("; energy +") && verdict.contains(", which may be chance (95 % range "),
+        "{text}"
+    );
 }
 
 #[test]

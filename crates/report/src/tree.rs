@@ -126,8 +126,8 @@ impl<'a> Frames<'a> {
                 sum.waits[1] += row.figures.caused_waiting_joules.unwrap_or_default();
             }
             let is_known = view.is_active() || view.callpaths.is_empty();
-            // With independent sharing, the frames may have more joules than the device. Rows have nine digits in a file, so
-            // their difference has fewer.
+            // With independent sharing, each rank is charged all joules, so the frames may have more joules than the device. Rows
+            // have nine digits in a file, so the difference is rounded to a small part of the whole.
             let step = (1e-7 * whole).max(f64::MIN_POSITIVE);
             let dynamic = (dynamic.max(0.0) / step).round() * step;
             idle_dynamic = idle_dynamic.filter(|_| is_known).map(|sum| sum + dynamic);

@@ -512,7 +512,7 @@ fn a_range_of_everything_is_not_shown_but_explained_once() {
     let text = lines("sampled_ranks", 80);
     let row = text.lines().find(|line| line.ends_with("MPI_Send") && line.starts_with(' ')).expect("the row");
     assert!(!row.contains("..") && row.contains(" - "), "{text}");
-    let words = "several ranks were always active: their joules are divided by CPU time";
+    let words = "-: several ranks were always active, so joules are divided by CPU time";
     assert_eq!(text.matches(words).count(), 1, "{text}");
     assert!(!lines("kernels", 80).contains("always active"));
 }
@@ -579,16 +579,23 @@ fn an_estimate_with_default_watts_is_a_hint() {
     assert_hint("sampled_ranks", "set this node's watts", (true, true), set(70.0, 4.0));
     let mut summary = summary("sampled_ranks");
     let source = |summary: &Summary| first::render(summary, Screen::new(80, false), &[]);
-    assert!(source(&summary).contains("ESTIMATE: no counter, shares only"));
+    assert!(source(&summary).contains("ESTIMATE: no counter, dynamic shares only"));
     set(70.0, 9.0)(&mut summary);
     assert!(source(&summary).contains("ESTIMATE: no counter, by this node's watts"), "{}", source(&summary));
     assert!(source(&summary).contains(" anyway (100 W, from the settings)"), "{}", source(&summary));
     set(100.0, 4.0)(&mut summary);
     assert!(source(&summary).contains(" anyway (100 W, assumed: not calibrated)"), "{}", source(&summary));
     summary.run.notes.retain(|note| !note.contains("no energy counter was found"));
-    assert!(source(&summary).contains("ESTIMATE: chosen by --counters, shares only"), "{}", source(&summary));
+    assert!(
+        source(&summary).contains("ESTIMATE: chosen by --counters, dynamic shares only"),
+        "{}",
+        source(&summary)
+    );
     summary.devices[0].source = "trace".to_owned();
-    assert!(source(&summary).contains("ESTIMATE: no counter, shares only"), "a trace does not say why");
+    assert!(
+        source(&summary).contains("ESTIMATE: no counter, dynamic shares only"),
+        "a trace does not say why"
+    );
 }
 
 #[test]

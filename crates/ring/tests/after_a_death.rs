@@ -21,7 +21,7 @@ fn a_new_consumer_continues_where_a_dead_one_stopped() {
     dead.copy_out(&mut records, 60).unwrap();
     dead.release(40);
     std::mem::forget(dead);
-    // The holder is dead: its pid now belongs to another process, which has another start time.
+    // The pid and the start time of the holder are in the header.
     let set = |at: u64, bytes: &[u8]| {
         use std::os::unix::fs::FileExt;
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(bytes, at).unwrap();
@@ -31,6 +31,7 @@ fn a_new_consumer_continues_where_a_dead_one_stopped() {
     let started = ampere_ring::process::start_time(parent).unwrap();
     set(392, &started.to_le_bytes());
     assert!(RingConsumer::open(&path).is_err(), "the holder is alive");
+    // Now the holder is dead: its pid belongs to another process, which has another start time.
     set(392, &(started + 1).to_le_bytes());
     records.clear();
     let mut new = RingConsumer::open(&path).unwrap();
@@ -58,7 +59,7 @@ fn a_new_producer_continues_after_the_records_that_a_dead_one_published() {
     records.clear();
     consumer.copy_out(&mut records, 10_000).unwrap();
     assert!(records.iter().map(|record| record.word0).eq(3000..4200));
-    // 4096 of 4200 records fit, and the oldest may be half overwritten.
+    // 4096 of 4200 records fit. A dead producer may have begun to overwrite the oldest four, which are therefore not kept.
     let (_, kept) = RingProducer::take_over(&path).unwrap();
     assert_eq!((kept.len(), kept[0].word0), (4092, 108));
 }

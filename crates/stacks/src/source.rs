@@ -28,6 +28,7 @@ pub(crate) enum Content {
         /// Whether the file at its path was written after it had been mapped.
         is_rewritten: bool,
     },
+    /// Code that is in no file, such as the vDSO.
     Memory,
 }
 

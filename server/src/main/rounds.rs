@@ -18,7 +18,7 @@ const SLEEP_MIN: Duration = Duration::from_micros(500);
 const SLEEP_MAX: Duration = Duration::from_millis(40);
 /// The longest sleep if nothing wakes the loop at the end of the run. The last process of the node then waits for the loop.
 const UNWOKEN_SLEEP_MAX: Duration = Duration::from_millis(16);
-/// The longest sleep if small rings could become full during a longer sleep.
+/// The limit of the sleep is not below this, however small the rings are.
 const SMALL_RINGS_SLEEP_MAX: Duration = Duration::from_millis(4);
 /// After this time without records, or without a ring that a program writes to, the sleep is longer.
 const IDLE_AFTER: Duration = Duration::from_secs(1);

@@ -309,7 +309,7 @@ fn processes_with_the_same_name_have_gpus_of_their_own() {
     }
 }
 
-/// The load of the ranks is balanced: for 4 s, their GPUs differ by less than a reading.
+/// The load of the ranks is balanced: for 4 s, their GPUs differ by less than the joules between two readings.
 #[test]
 fn gpus_of_ranks_with_balanced_load_are_each_counted() {
     // Either the counters are absolute, so that one cannot show both values, or they start at 0.
@@ -344,7 +344,7 @@ fn powers_are_of_one_device_if_ranks_read_the_same_values() {
         (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 50
     };
     let nvml = "nvml:::NVIDIA_A100:device_0:power";
-    // The metric, the ranks, the time between readings, whether each rank has its own device, the devices, and completeness.
+    // The metric, its unit, the ranks, the time between readings, whether each rank has its own device, the devices, and completeness.
     for (metric, unit, ranks, tenths, are_own, devices, is_complete) in [
         (nvml, "", 2, 1, true, 2, false),
         (nvml, "", 2, 1, false, 1, true),

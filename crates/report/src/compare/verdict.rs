@@ -136,7 +136,10 @@ fn all_joules(comparison: &Comparison, group: usize) -> String {
     match difference.is_significant() {
         Some(false) => match noise_unless_same(comparison, group, "joules") {
             Some(range) => {
-                format!("whether the {energy} differs is not known ({range}; more runs narrow it)")
+                format!(
+                    "{energy} {}, which may be chance ({range}; more runs narrow it)",
+                    by_how_much(row, group)
+                )
             }
             None => format!("same {energy} (within noise)"),
         },

@@ -39,6 +39,8 @@ const THROTTLED_PART_MIN: f64 = 0.01;
 const MEASURING_PART_MIN: f64 = 0.05;
 /// A shorter run gets no hint about measuring, because the start of the collector takes a large part of such a run.
 const JUDGED_SECONDS_MIN: f64 = 1.0;
+/// The CPU time that a collector takes for its start and for the results of a small run. No advice changes it.
+const COLLECTOR_FIXED_SECONDS: f64 = 0.1;
 /// A program that keeps less than this fraction of one core busy hardly notices that no core is free for the collector. The
 /// fraction is small, because other programs may leave the program less CPU time than it asks for.
 const JUDGED_CPU_PART_MIN: f64 = 0.03;
@@ -93,7 +95,8 @@ impl SamplingCost {
         let seconds = summary.run.seconds;
         let is_noticed = stacks.program_seconds >= JUDGED_CPU_PART_MIN * seconds;
         let is_full = summary.run.node_cpu.is_some_and(is_full);
-        let collector = if is_full && is_noticed { summary.overhead.collector_cpu_seconds } else { 0.0 };
+        let collector = (summary.overhead.collector_cpu_seconds - COLLECTOR_FIXED_SECONDS).max(0.0);
+        let collector = if is_full && is_noticed { collector } else { 0.0 };
         let cost = SamplingCost {
             stacks: stacks.cost_seconds / stacks.program_seconds,
             collector: collector / stacks.program_seconds,

@@ -282,7 +282,7 @@ fn sources(summary: &Summary) -> String {
         "estimated" if all_estimated && devices.iter().all(|device| hints::are_watts_set(device)) => {
             return format!("ESTIMATE: {why}, by this node's watts");
         }
-        "estimated" if all_estimated => return format!("ESTIMATE: {why}, shares only"),
+        "estimated" if all_estimated => return format!("ESTIMATE: {why}, dynamic shares only"),
         "none" if summary.devices.is_empty() => {
             let is_why =
                 |note: &&String| note.split_once(": ").is_some_and(|(of, _)| COUNTER_SOURCES.contains(&of));

@@ -130,7 +130,7 @@ fn a_live_page_has_the_dynamic_joules_of_the_summary() {
     }
     let of_nothing =
         Page::of(&Summary::new(&crate::tests::active(""), None, Run::default(), Losses::default()));
-    assert_eq!(of_nothing.power[0].baseline_watts, None, "what is not known is no line at 0 W");
+    assert_eq!(of_nothing.power[0].baseline_watts, None, "a baseline that is not known is not drawn as 0 W");
 }
 
 /// MPI_Send used 0.5 J waiting, which `main` and `work` caused.
@@ -192,6 +192,7 @@ fn python_functions_have_the_c_functions_that_they_call_on_a_page_live_and_at_th
     let outline = Summary::outline(&attributor, Run::default(), Losses::default());
     let mut live = live::LiveTables::default();
     let known = whole.tables.expect("tables");
+    // The table of Python functions is that of all ranks, whichever rank is requested.
     let of_a_rank = live.tables(&attributor, &outline, Some(9));
     for tables in [&*known, &live.tables(&attributor, &outline, None), &of_a_rank] {
         let Rows { name, joules, dynamic_joules, seconds, calls, .. } = &tables.python;
