@@ -317,7 +317,7 @@ fn a_rise_above_the_limit_has_an_exit_status_of_its_own() {
         [3]
 
         $ ampere compare a1 -- b1 --fail-above 5% --metric absent
-        ampere: not all of these runs count "absent" as work: --metric is steps, joules, dynamic, seconds
+        ampere: not all of these runs count "absent" as work: --metric can be steps, joules, dynamic, seconds
         [1]
 
     "#]].assert_eq(&shown);

@@ -623,7 +623,7 @@ fn runs_that_are_not_there() {
             [1]
 
             $ ampere report out --device GPU-7
-            ampere: there is no device "GPU-7": there is GPU-0, cpu_energy
+            ampere: there is no device "GPU-7"; known are GPU-0, cpu_energy
             [1]
 
             $ ampere report out -o absent/file

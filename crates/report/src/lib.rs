@@ -116,14 +116,14 @@ impl Format {
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A device that was chosen is not in the summary.
-    #[error("there is no device {name:?}: there is {}", known.join(", "))]
+    #[error("there is no device {name:?}; known are {}", known.join(", "))]
     UnknownDevice {
         /// The name that was asked for.
         name: String,
         known: Vec<String>,
     },
     /// A view that was chosen is not in the summary.
-    #[error("there is no view {name:?}: there is {}", known.join(", "))]
+    #[error("there is no view {name:?}; known are {}", known.join(", "))]
     UnknownView {
         /// The name that was asked for.
         name: String,
@@ -179,7 +179,8 @@ impl Choice {
         if !self.devices.is_empty() {
             let unknown = self.devices.iter().find(|name| summary.devices.iter().all(|d| d.name != **name));
             if let Some(name) = unknown {
-                let known = summary.devices.iter().map(|device| device.name.clone()).collect();
+                let known: BTreeSet<&String> = summary.devices.iter().map(|device| &device.name).collect();
+                let known = known.into_iter().cloned().collect();
                 return Err(ReportError::UnknownDevice { name: name.clone(), known });
             }
             summary.devices.retain(|device| self.devices.contains(&device.name));

@@ -755,7 +755,7 @@ fn only_chosen_devices_and_views_are_reported_and_unknown_ones_are_errors() {
     let why = why.to_string();
     assert!(why.contains("GPU-7") && why.contains("energy"), "{why}");
     let why = choice("energy", "threads").apply(&mut chosen).unwrap_err();
-    assert!(why.to_string().starts_with("there is no view \"threads\": there is "), "{why}");
+    assert!(why.to_string().starts_with("there is no view \"threads\"; known are "), "{why}");
     choice("energy", "ranks").apply(&mut chosen).unwrap();
     let views = &chosen.devices[0].views;
     assert!(!views.is_empty() && views.iter().all(|view| view.view == "ranks"));

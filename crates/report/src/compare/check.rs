@@ -114,7 +114,7 @@ impl Comparison {
             let names =
                 rows().map(|row| named(&row.name)).chain(["joules", "dynamic", "seconds"].map(str::to_owned));
             let names = Vec::from_iter(names);
-            let known = format!("--metric is {}", names.join(", "));
+            let known = format!("--metric can be {}", names.join(", "));
             CheckError::UnknownWork { wanted: wanted.to_owned(), known }
         })
     }
