@@ -134,7 +134,8 @@ fn a_figure_that_cannot_be_checked_is_named() {
     );
     assert_eq!(
         checked(runs(), &wanted("stepz", 5.0)),
-        Err("not all of these runs count \"stepz\" as work: --metric can be joules, dynamic, seconds".to_owned())
+        Err("not all of these runs count \"stepz\" as work: --metric can be joules, dynamic, seconds"
+            .to_owned())
     );
     assert_eq!(
         checked(runs(), &region("joules", "absent")),
