@@ -110,8 +110,8 @@ install-files:
 	if [ -n "$(PREFIX)" ]; then \
 	    install -s -m 755 $(BIN)/ampere-counter-helper $(DESTDIR)$(PREFIX)/lib; \
 	    install -d $(DESTDIR)$(PREFIX)/lib/systemd/system; \
-	    for unit in ampere-counters.socket ampere-counters@.service; do sed 's|/usr/lib/ampere|$(PREFIX)/lib/ampere|' \
-	        packaging/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done; fi
+	    install -m 644 packaging/systemd/ampere-counters* $(DESTDIR)$(PREFIX)/lib/systemd/system; \
+	    sed -i 's|/usr/lib/ampere|$(PREFIX)/lib/ampere|' $(DESTDIR)$(PREFIX)/lib/systemd/system/ampere-counters*; fi
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/ampere/interface
 	install -m 644 interface/ampere.h $(DESTDIR)$(PREFIX)/include

@@ -5,7 +5,7 @@
 //! receives nothing: a client cannot choose a file. The client then reads the counters itself, as often as it needs to.
 //!
 //! Each message is the name of a zone below `/sys/class/powercap`, with the descriptor of its file `energy_uj`. A message without
-//! a descriptor is the reason why there are none.
+//! a descriptor is the reason why no more follow.
 
 use rustix::cmsg_space;
 use rustix::io::Errno;
@@ -68,6 +68,8 @@ pub enum NoAnswer {
     NotRoot(PathBuf),
     #[error("the helper answered: {0}")]
     Refused(String),
+    #[error("the helper ended without an answer: its journal may have the reason")]
+    Silent,
     #[error("{}: {source}", .path.display())]
     Io { path: PathBuf, source: io::Error },
 }
@@ -75,7 +77,7 @@ pub enum NoAnswer {
 /// Sends the counters below `root` to the client of this connection.
 ///
 /// # Errors
-/// A [`Refusal`], which the client has received, too.
+/// A [`Refusal`]. The client receives it, too, if it still reads.
 pub fn serve(connection: impl AsFd, root: &Path) -> Result<(), Refusal> {
     let served = check(&connection).and_then(|()| send_counters(&connection, root));
     if let Err(why) = &served {
@@ -169,5 +171,5 @@ pub fn request(root: &Path) -> Result<BTreeMap<String, File>, NoAnswer> {
             None => return Err(NoAnswer::Refused(text)),
         }
     }
-    Ok(counters)
+    if counters.is_empty() { Err(NoAnswer::Silent) } else { Ok(counters) }
 }

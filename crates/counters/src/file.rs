@@ -16,17 +16,19 @@ pub(crate) struct ValueFile {
     path: PathBuf,
     /// `None` after a failed read: a device that was removed and came back has another file under the same name.
     file: Option<File>,
+    /// Whether another process has opened the file. This process may not open it again.
+    is_passed: bool,
 }
 
 impl ValueFile {
     pub fn open(path: PathBuf) -> io::Result<ValueFile> {
         let file = Some(File::open(&path)?);
-        Ok(ValueFile { path, file })
+        Ok(ValueFile { path, file, is_passed: false })
     }
 
-    /// Makes it from a file that another process has opened. If a read fails, it is opened by its path, as others are.
+    /// Makes it from a file that another process has opened.
     pub fn opened(path: PathBuf, file: File) -> ValueFile {
-        ValueFile { path, file: Some(file) }
+        ValueFile { path, file: Some(file), is_passed: true }
     }
 
     pub fn path(&self) -> &Path {
@@ -41,7 +43,7 @@ impl ValueFile {
     /// Returns the result of `parse` for the file's text.
     pub fn read<T>(&mut self, parse: impl Fn(&[u8]) -> Option<T>) -> Result<T, ReadError> {
         let result = self.try_read(parse);
-        if result.is_err() {
+        if result.is_err() && !self.is_passed {
             self.file = None;
         }
         result
@@ -61,7 +63,7 @@ impl ValueFile {
 
 /// Reads the number at the start of a file that does not stay open.
 pub(crate) fn number_in(path: &Path) -> Result<u64, ReadError> {
-    ValueFile { path: PathBuf::new(), file: Some(File::open(path).map_err(ReadError::Io)?) }.number()
+    ValueFile::opened(PathBuf::new(), File::open(path).map_err(ReadError::Io)?).number()
 }
 
 /// Returns a number at the start of a text, after blanks, and the text after it. `None` if there is none, if it is too large, or

@@ -1,7 +1,7 @@
 //! The names of MPI's functions in Fortran, in which a symbol or a region has lower case. Programs have functions of their own
 //! whose names begin with `mpi_`.
 
-/// The names without `mpi_`, in alphabetical order. `crates/host/src/mpi/table.rs` has the same functions.
+/// The names without `mpi_`, in alphabetical order. They include the functions of `crates/host/src/mpi/table.rs`.
 const NAMES: &str = "abort accumulate add_error_class add_error_code add_error_string address allgather allgather_init allgatherv \
      allgatherv_init alloc_mem allreduce allreduce_init alltoall alltoall_init alltoallv alltoallv_init alltoallw \
      alltoallw_init attr_delete attr_get attr_put barrier barrier_init bcast bcast_init bsend bsend_init \
@@ -61,7 +61,7 @@ const NAMES: &str = "abort accumulate add_error_class add_error_code add_error_s
      win_get_info win_get_name win_lock win_lock_all win_post win_set_attr win_set_errhandler win_set_info \
      win_set_name win_shared_query win_start win_sync win_test win_unlock win_unlock_all win_wait wtick wtime";
 
-/// What follows the name in symbols: the underscores of compilers, the interface, and the variant with large counts.
+/// What may follow the name in a symbol, before the underscores of compilers: the interface, or the variant with large counts.
 const SUFFIXES: [&str; 4] = ["_f08ts", "_f08", "_f", "_c"];
 
 /// Whether this is the name of a function of MPI in lower case, without `mpi_`, with any of the suffixes.

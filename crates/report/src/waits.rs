@@ -102,7 +102,10 @@ fn not_followed(summary: &Summary) -> Option<String> {
     for row in views.flat_map(|view| &view.regions) {
         let name = row.region.to_ascii_lowercase();
         let is_followed = row.figures.waited_joules.is_some_and(|joules| joules > 0.0);
-        if !is_followed && (name.starts_with("mpi_win_") || name.starts_with("mpi_neighbor_")) {
+        if !is_followed
+            && is_mpi(&row.region)
+            && (name.starts_with("mpi_win_") || name.starts_with("mpi_neighbor_"))
+        {
             *joules.entry(&*row.region).or_default() += row.figures.exclusive_joules;
         }
     }

@@ -512,7 +512,7 @@ fn a_range_of_everything_is_not_shown_but_explained_once() {
     let text = lines("sampled_ranks", 80);
     let row = text.lines().find(|line| line.ends_with("MPI_Send") && line.starts_with(' ')).expect("the row");
     assert!(!row.contains("..") && row.contains(" - "), "{text}");
-    let words = "-: several ranks were always active, so joules are divided by CPU time";
+    let words = "functions with -: other ranks were always active; divided by CPU time";
     assert_eq!(text.matches(words).count(), 1, "{text}");
     assert!(!lines("kernels", 80).contains("always active"));
 }

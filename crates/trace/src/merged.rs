@@ -51,7 +51,7 @@ enum Event {
 }
 
 impl<'a, H: EventHandler> Merged<'a, H> {
-    /// Passes events on to `inner`. `missing` lists the locations without events.
+    /// Passes events on to `inner`. `missing` lists the locations without the event file that they should have.
     pub fn new(definitions: &Definitions, missing: &[LocationRef], inner: &'a mut H) -> Merged<'a, H> {
         let attributor = Attributor::new(Config::default(), definitions.clock.timer_resolution);
         let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);

@@ -21,7 +21,7 @@ const INDENT: usize = 5;
 const GAP: usize = 2;
 /// Names have at least this room, which is enough for the names of a run's own figures.
 const NAME_ROOM_MIN: usize = 24;
-/// The maximum number of a table's rows that differ, and of its rows of each other kind, which have no clear difference.
+/// The maximum number of a table's rows that differ, and of its rows without a clear difference.
 const ROWS_MAX: usize = 15;
 const UNCLEAR_MAX: usize = 5;
 

@@ -226,7 +226,7 @@ fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
         let least = if is_bound { "at least " } else { about };
         figures.push_str(&format!(", {least}{} W", significant(watts, 3)));
     }
-    let sources = sources(summary);
+    let sources = sources(summary, facts.is_dynamic);
     let mut lines = if joules > 0.0 {
         parts("energy", &[figures, sources], screen)
     } else {
@@ -271,7 +271,7 @@ fn idle(facts: &Facts) -> Option<f64> {
 }
 
 /// Returns the origin of the joules as text.
-fn sources(summary: &Summary) -> String {
+fn sources(summary: &Summary, is_dynamic: bool) -> String {
     let mut devices: Vec<&Device> = topmost(summary).collect();
     let all_estimated = devices.iter().all(|device| device.energy == "estimated");
     // A trace does not record why its energy was estimated.
@@ -282,7 +282,8 @@ fn sources(summary: &Summary) -> String {
         "estimated" if all_estimated && devices.iter().all(|device| hints::are_watts_set(device)) => {
             return format!("ESTIMATE: {why}, by this node's watts");
         }
-        "estimated" if all_estimated => return format!("ESTIMATE: {why}, dynamic shares only"),
+        "estimated" if all_estimated && is_dynamic => return format!("ESTIMATE: {why}, dynamic shares only"),
+        "estimated" if all_estimated => return format!("ESTIMATE: {why}, shares only"),
         "none" if summary.devices.is_empty() => {
             let is_why =
                 |note: &&String| note.split_once(": ").is_some_and(|(of, _)| COUNTER_SOURCES.contains(&of));

@@ -226,7 +226,7 @@ fn untold(facts: &Facts, rows: &[&Row], screen: Screen) -> Vec<Line> {
     }
     let who = if facts.summary.run.ranks > 1 { "ranks" } else { "threads" };
     let by = if facts.is_dynamic { "CPU time" } else { "time" };
-    let words = format!("-: several {who} were always active, so joules are divided by {by}");
+    let words = format!("functions with -: other {who} were always active; divided by {by}");
     labelled("", &words, Style::Plain, screen)
 }
 

@@ -107,7 +107,7 @@
   }
   const isMpi = new Set(), counted = new Set();
   // The current functions of ranks can have names that are not in the tables.
-  const kindOf = words => /^(P?MPI_|mpi_)/.test(words) ? 'mpi' : 'function';
+  const kindOf = words => isMpi.has(words) || /^P?MPI_/.test(words) ? 'mpi' : 'function';
 
   // Makes a canvas of this height in CSS pixels, with the resolution of the screen.
   function canvas(id, height) {
