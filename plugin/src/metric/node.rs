@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::inert::report;
 use crate::process::log_of_this_process;
 use crate::start;
-use ampere_model::{Definition, Device};
+use ampere_model::{Counted, Definition, Device};
 use ampere_ring::session::METRICS_ONLY;
 use ampere_ring::session_name::{is_of_this_process, session_name};
 use ampere_ring::start::Purpose;
@@ -122,9 +122,11 @@ fn read_devices(session: &Session) -> Option<Vec<Device>> {
     let mut log = LogReader::open(&session.directory().join("sampler.defs")).ok()??;
     let mut devices = Vec::new();
     let each = |definition| {
-        // The CPU time of other jobs is left out, because Score-P's trace has no CPU times to compare it with.
+        // The CPU time of other jobs is left out, because Score-P's trace has no CPU times to compare it with. Units of work, ranges
+        // and events are no energy.
         if let Definition::Device(device) = definition
             && device.metric != ampere_model::OTHER_JOBS_CPU_TIME
+            && Counted::of_metric(&device.metric).is_none()
         {
             devices.push(device);
         }
