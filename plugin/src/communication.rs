@@ -12,10 +12,11 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether the run has a trace: the environment does not switch it off.
+/// Whether the run has a trace: the environment does not switch it off. It is read once, when this process begins.
 pub fn is_wanted() -> bool {
+    static IS_WANTED: OnceLock<bool> = OnceLock::new();
     let off = |value: String| matches!(value.trim(), "off" | "0" | "false");
-    !std::env::var("AMPERE_TRACE").is_ok_and(off)
+    *IS_WANTED.get_or_init(|| !std::env::var("AMPERE_TRACE").is_ok_and(off))
 }
 
 /// Handles of the communicators that are defined. The trace leaves out events of further communicators.

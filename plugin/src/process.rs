@@ -5,7 +5,7 @@ use crate::guard::guarded;
 use crate::inert::{become_inert, become_inert_silently, is_inert, report, report_in_this_process};
 use crate::location_data::LocationData;
 use crate::ring_size::{OtherProcesses, RingSizes};
-use crate::{calling_contexts, events, inert, known_locations, memory, start, strings};
+use crate::{calling_contexts, communication, events, inert, known_locations, memory, start, strings};
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::launcher::recorded_variables;
 use ampere_model::{
@@ -104,6 +104,7 @@ pub fn begin() {
     if ampere_model::is_switched_off() {
         return become_inert_silently();
     }
+    communication::is_wanted(); // reads the setting
     match join() {
         Ok(state) => {
             let _ = STATE.set(state);

@@ -57,7 +57,7 @@ pub fn check(cores: usize) -> Vec<Check> {
 /// Returns advice for errors whose messages contain none.
 fn advice(error: &Error) -> &'static str {
     match error {
-        Error::NoSpace { .. } | Error::NotOurs { .. } => "",
+        Error::NoSpace { .. } | Error::NotOurs { .. } | Error::UnsafeRoot { .. } => "",
         _ => "make it writable, or set AMPERE_SHM to a directory in a tmpfs",
     }
 }

@@ -19,7 +19,7 @@ const DRIFT_SPAN_MIN: u64 = 200_000_000;
 const DRIFT_MAX: f64 = 1e-3;
 /// A drift that is usual for clocks.
 const DRIFT_LIKELY: f64 = 50e-6;
-/// The error of the rate between anchors.
+/// The least error of the rate between anchors.
 const RATE_ERROR: f64 = 5e-6;
 
 /// A device time within this distance of the last one for which an anchor was chosen is converted by the same anchor. Another one
@@ -126,7 +126,9 @@ impl DeviceClock {
     fn rate(&self) -> (f64, f64) {
         match self.measured_rate() {
             // An inexact drift is still used if its error is at most half of it.
-            Some((rate, error)) if error <= RATE_ERROR.max(self.drift_of(rate) / 2.0) => (rate, RATE_ERROR),
+            Some((rate, error)) if error <= RATE_ERROR.max(self.drift_of(rate) / 2.0) => {
+                (rate, error.max(RATE_ERROR))
+            }
             _ => (self.nominal, DRIFT_LIKELY),
         }
     }
@@ -254,6 +256,18 @@ mod tests {
         clock.add(10_000_000_000, 1000, 10_000_000_300);
         assert_eq!(clock.ticks(2000), Some(10_000_000_150 + 3000));
         assert_eq!(clock.drift(), 0);
+    }
+
+    /// Readings 0.3 s apart whose errors hide a part of the drift: here the measured rate is too large by 10 parts in a million.
+    #[test]
+    fn the_error_of_a_rate_that_is_not_exact_is_counted() {
+        let (mut clock, device_at) = (DeviceClock::new(3.0), device(-50e-6));
+        for (ticks, late) in [(0, 9000), (900_000_000, 0)] {
+            clock.add(ticks, device_at(ticks + late), ticks + 9000);
+        }
+        let found = clock.ticks(device_at(9_000_000_000)).unwrap();
+        assert!(found.abs_diff(9_000_000_000) > 3 * 10_000, "{found}");
+        assert!(found.abs_diff(9_000_000_000) <= 3 * clock.error(), "{found}: {} ns", clock.error());
     }
 
     #[test]

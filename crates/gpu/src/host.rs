@@ -186,10 +186,12 @@ fn are_gpus_recorded() -> bool {
     std::env::var(ENV_GPU).map_or(true, |value| value.trim() != "off")
 }
 
-/// Whether the real Score-P is linked into this process.
-fn is_scorep_linked() -> bool {
-    // SAFETY: this is a lookup by name; nothing is called.
-    unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"SCOREP_InitMeasurement".as_ptr()).is_null() }
+/// Whether the real Score-P is linked into this process. `start.c` of crates/preload looks for the same functions.
+pub fn is_scorep_linked() -> bool {
+    [c"SCOREP_InitMeasurement", c"SCOREP_Location_GetId"].iter().any(|name| {
+        // SAFETY: this is a lookup by name; nothing is called.
+        unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
+    })
 }
 
 /// Prints that Score-P's own adapter records the kernels, or how to switch that on.

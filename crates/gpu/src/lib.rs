@@ -64,7 +64,7 @@ mod streams;
 
 pub use call::CallKind;
 pub use clock::DeviceClock;
-pub use host::{Device, ENV_GPU, Host};
+pub use host::{Device, ENV_GPU, Host, is_scorep_linked};
 pub use interface::{Frame, Quality};
 pub use launches::Launches;
 pub use losses::Losses;

@@ -4,10 +4,10 @@
 use crate::functions;
 use crate::gpu::cupti;
 use crate::guard::guarded;
-use crate::measurement::is_scorep_linked;
 use crate::mpi::{pcontrol, wrappers};
 use crate::preloaded::{self, Offer};
 use crate::ranges::{itt, kokkos, ompt, roctx};
+use ampere_gpu::is_scorep_linked;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 

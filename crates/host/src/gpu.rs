@@ -81,7 +81,7 @@ pub extern "C" fn ampere_host_gpu(version: u32) -> *const Interface {
         if !preloaded::is_taken() || matches!(state(), State::Ended | State::Inert) {
             return null();
         }
-        if measurement::is_scorep_linked() {
+        if ampere_gpu::is_scorep_linked() {
             return null();
         }
         // Adapters convert times before the measurement starts.

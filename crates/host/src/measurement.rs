@@ -7,6 +7,7 @@ use crate::mpi::pcontrol;
 use crate::state::{self, State, state};
 use crate::thread::Slot;
 use crate::{alloc, callbacks, clock, filter, gpu, plugin, ranks, signal, symbols, threads};
+use ampere_gpu::is_scorep_linked;
 use ampere_signal_safety::is_on_alternate_stack;
 use scorep_abi::{paradigm, region_type};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -91,14 +92,6 @@ fn try_start(slot: &Slot, by: StartedBy) -> State {
         at_exit();
     }
     State::Running
-}
-
-/// Whether the real Score-P is linked into this process.
-pub fn is_scorep_linked() -> bool {
-    [c"SCOREP_InitMeasurement", c"SCOREP_Location_GetId"].iter().any(|name| {
-        // SAFETY: this is a lookup by name; nothing is called.
-        unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
-    })
 }
 
 /// Registers an exit handler that ends the measurement. Handlers run in reverse order: it is registered again after MPI_Init, so

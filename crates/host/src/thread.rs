@@ -60,7 +60,12 @@ struct Frame {
     key: usize,
     /// The region. A frame that is not recorded has `INVALID` or `FILTERED`.
     region: AnyHandle,
+    /// The value of [`Thread::closed_early`] when the frame was opened.
+    closed_before: u32,
 }
+
+/// The number of ranges that were closed early for which the program's own end is awaited; older ones are forgotten.
+const AWAITED_MAX: usize = 16;
 
 /// The part of a thread's state that the event path needs. Its own thread uses it while the slot is busy, and the end of
 /// measurement afterwards.
@@ -69,8 +74,10 @@ pub struct Thread {
     depth: usize,
     /// The number of open frames beyond FRAMES_MAX.
     unrecorded_depth: usize,
-    /// The number of ranges that were closed together with a frame around them, before the program ended them.
-    ended_ranges: u32,
+    /// The number of ranges so far that were closed together with a frame around them, before the program ended them.
+    closed_early: u32,
+    /// The keys of the last of these, each at its number modulo [`AWAITED_MAX`]; 0 once the program has ended the range, too.
+    awaited: [usize; AWAITED_MAX],
     /// The location of the thread's events; null until there is one.
     pub location: *mut Location,
     /// The stack address of the recorded outermost MPI call; 0 outside of MPI.
@@ -97,7 +104,8 @@ impl Thread {
                 frames,
                 depth: 0,
                 unrecorded_depth: 0,
-                ended_ranges: 0,
+                closed_early: 0,
+                awaited: [0; AWAITED_MAX],
                 location: null_mut(),
                 mpi_stack: 0,
                 call: CallState::new(),
@@ -127,8 +135,9 @@ impl Thread {
             return self.enter_unrecorded();
         }
         let region = if pcontrol::is_off() { region | WHILE_OFF } else { region };
+        let frame = Frame { key, region, closed_before: self.closed_early };
         // SAFETY: `frames` has room for FRAMES_MAX frames, and `depth` is below that.
-        unsafe { self.frames.add(self.depth).write(Frame { key, region }) };
+        unsafe { self.frames.add(self.depth).write(frame) };
         self.depth += 1;
         if is_recorded(region) {
             plugin::enter(self.location, clock::now(), region);
@@ -158,19 +167,29 @@ impl Thread {
         self.leave_enclosing(key, clock::now());
     }
 
-    /// Closes the innermost range with this key.
+    /// Closes the innermost range with this key. Does nothing if the range that was begun last was closed early.
     pub fn leave_range(&mut self, key: usize) {
-        if self.ended_ranges > 0 {
-            self.ended_ranges -= 1;
+        let first = self.closed_early.saturating_sub(AWAITED_MAX as u32);
+        let early = (first..self.closed_early).rev().find(|number| *self.awaited(*number) == key);
+        if let Some(number) = early
+            && self.unrecorded_depth == 0
+            && self.innermost(|frame| frame.key == key && frame.closed_before > number).is_none()
+        {
+            *self.awaited(number) = 0;
             return;
         }
-        // SAFETY: frames below `depth` have been written.
-        let is_top = self.depth > 0 && unsafe { (*self.frames.add(self.depth - 1)).key } == key;
+        let before = self.closed_early;
         self.leave(key);
-        if !is_top {
-            // `leave` has counted this range among the ended ones, with the ranges inside it.
-            self.ended_ranges = self.ended_ranges.saturating_sub(1);
+        if self.closed_early != before {
+            // `leave` has closed this range after those inside it; its end is not awaited.
+            self.closed_early -= 1;
+            *self.awaited(self.closed_early) = 0;
         }
+    }
+
+    /// Returns the key of a range that was closed early, by its number.
+    fn awaited(&mut self, number: u32) -> &mut usize {
+        &mut self.awaited[number as usize % AWAITED_MAX]
     }
 
     /// Closes the innermost frame of a region that is ended by its name, and the frames inside it. Does nothing if no such
@@ -215,7 +234,8 @@ impl Thread {
             if frame.key < MPI_KEYS_END {
                 self.mpi_stack = 0;
             } else if frame.key < NAMED_KEY {
-                self.ended_ranges += 1;
+                *self.awaited(self.closed_early) = frame.key;
+                self.closed_early = self.closed_early.wrapping_add(1);
             }
             if is_recorded(frame.region) {
                 plugin::exit(self.location, time, frame.region);
@@ -243,5 +263,50 @@ impl Drop for Thread {
     fn drop(&mut self) {
         // SAFETY: `new` mapped the frames with this size, and only this thread uses them.
         unsafe { alloc::unmap(self.frames.cast(), FRAMES_MAX * size_of::<Frame>()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definitions::INVALID;
+    use std::ptr::null;
+
+    const FUNCTION: usize = 0x40_0000;
+
+    /// A positive key opens a frame, a negative one ends a range or, if it is -FUNCTION, the function. Returns the keys of the
+    /// frames that are still open.
+    fn open_after(steps: &[isize]) -> Vec<usize> {
+        let mut thread = Thread::new(null()).expect("memory");
+        for step in steps {
+            match step.unsigned_abs() {
+                key if *step > 0 => thread.enter(key, INVALID),
+                FUNCTION => thread.leave(FUNCTION),
+                key => thread.leave_range(key),
+            }
+        }
+        // SAFETY: frames below `depth` have been written.
+        (0..thread.depth).map(|level| unsafe { (*thread.frames.add(level)).key }).collect()
+    }
+
+    /// Two domains of ranges, and a function.
+    #[test]
+    fn each_end_belongs_to_the_last_range_of_its_domain_that_has_not_ended() {
+        const A: isize = MPI_KEYS_END as isize;
+        const B: isize = A + 1;
+        const F: isize = FUNCTION as isize;
+        let key = |domain: isize| domain.unsigned_abs();
+        assert_eq!(open_after(&[A, B, -A, B, -B]), [0; 0], "the later range of B");
+        assert_eq!(open_after(&[A, B, -A, B, -B, A, -B]), [key(A)], "the earlier one");
+        assert_eq!(open_after(&[A, F, B, -F, -A]), [0; 0], "a range of another domain");
+        assert_eq!(open_after(&[A, F, A, -F, F, -A]), [key(A), FUNCTION], "in another function");
+        assert_eq!(open_after(&[A, F, F, A, -F, -F, B, A, -A, -A]), [key(A), key(B)], "in an outer function");
+        let often = [F, A, -F].repeat(20);
+        assert_eq!(open_after(&[&often[..], &[A, -A]].concat()), [0; 0], "ends that never come");
+        assert_eq!(
+            open_after(&[&often[..], &[A], &[-A; 17], &[B]].concat()),
+            [key(B)],
+            "ends that come late"
+        );
     }
 }

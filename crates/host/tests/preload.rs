@@ -531,9 +531,9 @@ fn a_process_with_little_room_is_left_alone() {
         &format!("{WORK}\nint main(void) {{ return work(10) != 45; }}"),
     );
     // SAFETY: a system call without arguments.
-    let is_root = unsafe { libc::geteuid() } == 0;
+    let user = unsafe { libc::geteuid() };
     must(Command::new("chmod").arg("755").arg(bench.dir.path()));
-    let as_user: &[&str] = if is_root && have(&["setpriv"]) {
+    let as_user: &[&str] = if user == 0 && have(&["setpriv"]) {
         &["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     } else {
         &["env"]
@@ -554,6 +554,14 @@ fn a_process_with_little_room_is_left_alone() {
         same(&mut command);
         assert!(bench.logs().is_empty(), "{limit}");
     }
+    // The name of the session has other characters than the variable.
+    let session = bench.path(&format!("ampere-{user}/s-job_7_.{}", "x".repeat(113)));
+    std::fs::create_dir_all(&session).unwrap();
+    let mut noted = bench.command("bash");
+    noted.env("AMPERE_SHM", bench.dir.path()).env("AMPERE_SESSION", format!("job 7é.{}", "x".repeat(200)));
+    ok(noted.args(["-c", &format!("ulimit -v 100000; exec {}", small.display())]));
+    let note = std::fs::read_dir(&session).unwrap().next().expect("a note").unwrap().file_name();
+    assert!(note.to_string_lossy().starts_with("unrecorded-m"), "{note:?}");
     ok(bench.command("bash").args(["-c", &format!("ulimit -v 4000000; exec {}", small.display())]));
     assert_eq!(bench.logs().len(), 1);
 }

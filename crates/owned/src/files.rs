@@ -366,6 +366,20 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_replaced_completely_or_not_at_all() {
+        let place = place();
+        let path = place.path().join("file");
+        std::fs::write(&path, "old").unwrap();
+        let interrupted = replace(&path, 0o644, |file| {
+            file.write_all(b"ne")?;
+            Err(io::Error::other("interrupted"))
+        });
+        assert!(interrupted.is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else remains");
+    }
+
+    #[test]
     fn of_two_writers_of_a_file_one_is_told_and_the_file_is_complete() {
         let place = place();
         let path = place.path().join("file");

@@ -72,6 +72,19 @@ static void add_number(struct path *path, long number) {
 	add(path, digits + at);
 }
 
+/* Adds a session's name, with the same characters as `sanitise` in crates/ring/src/session_name.rs. */
+static void add_name(struct path *path, const char *name) {
+	for (int left = 120; *name && left; name++) {
+		unsigned char c = *name;
+		if ((c & 0xC0) == 0x80) continue; /* it belongs to the UTF-8 character before it */
+		int is_letter = (c | 32) >= 'a' && (c | 32) <= 'z';
+		int is_allowed = is_letter || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+		char one[] = {is_allowed ? c : '_', 0};
+		add(path, one);
+		left--;
+	}
+}
+
 /* Makes a file in the run's session (crates/ring/src/session.rs), such as "unrecorded-m1234": `what` is the letter of a reason
  * (stub.h). The file is empty, so that it takes no memory. */
 void note(char what) {
@@ -83,7 +96,7 @@ void note(char what) {
 	add(&path, "/ampere-");
 	add_number(&path, SYSTEM(SYS_geteuid, 0, 0, 0, 0));
 	add(&path, "/s-");
-	add(&path, stub.session);
+	add_name(&path, stub.session);
 	add(&path, name);
 	add_number(&path, SYSTEM(SYS_getpid, 0, 0, 0, 0));
 	if (path.length == sizeof path.text - 1) return;

@@ -21,6 +21,9 @@ pub enum Error {
     /// Another user owns the file or may write to it, or it is not of the expected kind.
     #[error("{} {why}: remove it, or set AMPERE_SHM to a directory of your own", .path.display())]
     NotOurs { path: PathBuf, why: &'static str },
+    /// Another user can replace what is in the root of shared memory.
+    #[error("{} {why}: set AMPERE_SHM to a directory of your own", .path.display())]
+    UnsafeRoot { path: PathBuf, why: &'static str },
     /// Another live process holds this end of the ring.
     #[error("{} is in use by process {by_pid}", .path.display())]
     Held { path: PathBuf, by_pid: u32 },

@@ -1,11 +1,10 @@
 //! Small files through which the processes of a session exchange information, readable by their user alone.
 
 use crate::mapping;
-use ampere_owned::is_without_rename;
 use ampere_signal_safety::without_write_signals;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// The maximum number of bytes that are read from such a file.
@@ -13,12 +12,12 @@ const READ_BYTES_MAX: u64 = 64 << 10;
 
 /// Makes a file with mode 0600 and replaces an existing one. Links are not followed.
 pub fn create_private(path: &Path) -> io::Result<File> {
-    create(path, Mode::RUSR | Mode::WUSR)
-}
-
-/// Like [`create_private`], with the mode that the umask allows: for results, which other users may be allowed to read.
-pub fn create_shared(path: &Path) -> io::Result<File> {
-    create(path, Mode::from_raw_mode(0o666))
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
 /// Opens a file of this user for appending, or makes it: a log that several processes write to, one after the other.
@@ -29,69 +28,22 @@ pub fn append_private(path: &Path) -> io::Result<File> {
     }
 }
 
-fn create(path: &Path, mode: Mode) -> io::Result<File> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(rustix::fs::open(path, flags, mode)?.into())
-}
-
 /// Writes a file as [`create_private`] makes it.
 pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut file = create_private(path)?;
     without_write_signals(|| file.write_all(text.as_bytes()))
 }
 
-/// Writes a file under another name and renames it, so that it is never incomplete. `create` is [`create_private`] or
-/// [`create_shared`].
-pub fn replace(
-    path: &Path,
-    create: fn(&Path) -> io::Result<File>,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> io::Result<()> {
-    let unfinished = unfinished(path);
-    let written = create(&unfinished).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        write(&mut file)?;
-        file.flush()
-    });
-    written.inspect_err(|_| {
-        let _ = std::fs::remove_file(&unfinished);
-    })?;
-    match std::fs::rename(&unfinished, path) {
-        Err(why) if is_without_rename(&why) => put_without_rename(&unfinished, path, create),
-        renamed => renamed.inspect_err(|_| {
-            let _ = std::fs::remove_file(&unfinished);
-        }),
-    }
-}
-
-/// Returns the path under which [`replace`] writes a file before it renames it. Files of users do not have such names.
+/// Returns the path under which [`ampere_owned::replace`] writes a file before it renames it. Files of users do not have such
+/// names.
 pub fn unfinished(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".ampere-{name}.part"))
 }
 
-/// Copies the file to its final name, if the file system cannot rename it. The original is removed only when the copy is
-/// complete.
-fn put_without_rename(
-    unfinished: &Path,
-    path: &Path,
-    create: fn(&Path) -> io::Result<File>,
-) -> io::Result<()> {
-    let copied = create(path).and_then(|mut copy| io::copy(&mut File::open(unfinished)?, &mut copy));
-    copied.map_err(|why| {
-        let shown = unfinished.display();
-        io::Error::other(format!("this file system renames no files, and the copy of {shown} failed: {why}"))
-    })?;
-    std::fs::remove_file(unfinished)
-}
-
 /// Like [`write_private`], but the file is never incomplete.
 pub fn replace_private(path: &Path, text: &str) -> io::Result<()> {
-    without_write_signals(|| replace(path, create_private, |file| file.write_all(text.as_bytes())))
+    without_write_signals(|| ampere_owned::replace(path, 0o600, |file| file.write_all(text.as_bytes())))
 }
 
 /// Reads the start of such a file and makes it safe to print. Empty if the file does not exist.
@@ -110,22 +62,6 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn a_file_is_replaced_completely_or_not_at_all() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("summary.json");
-        write_private(&path, "old").unwrap();
-        let interrupted = replace(&path, create_shared, |file| {
-            file.write_all(b"ne")?;
-            Err(io::Error::other("interrupted"))
-        });
-        assert!(interrupted.is_err());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
-        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else is left");
-        replace_private(&path, "new").unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
-    }
-
-    #[test]
     fn links_are_not_followed_and_files_are_not_open_to_others() {
         let place = tempfile::tempdir().unwrap();
         let (path, precious) = (place.path().join("failure"), place.path().join("precious"));
@@ -140,7 +76,8 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .unwrap();
         assert_eq!(read_text(&pipe), "", "a pipe is not waited for");
-        create_shared(&path).unwrap();
-        assert_eq!(read_text(&path), "");
+        replace_private(&path, "new").unwrap();
+        assert_eq!(read_text(&path), "new");
+        assert_eq!(std::fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

@@ -216,7 +216,7 @@ impl Session {
     /// Returns the directory of all sessions of this user, which is made if it does not exist.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] if it belongs to another user or is open to others.
+    /// [`Error::NotOurs`] if it belongs to another user or is open to others, [`Error::UnsafeRoot`] if others can replace it.
     pub fn base_directory() -> Result<PathBuf, Error> {
         let (root, base) = base_path();
         check_root(&root)?;
@@ -684,7 +684,7 @@ fn make_private(path: &Path) -> Result<(), Error> {
 fn check_root(root: &Path) -> Result<(), Error> {
     // If the root does not exist, making our directory will fail with a message.
     let Ok(stat) = rustix::fs::stat(root) else { return Ok(()) };
-    let refuse = |why| Err(Error::NotOurs { path: root.to_owned(), why });
+    let refuse = |why| Err(Error::UnsafeRoot { path: root.to_owned(), why });
     let is_sticky = stat.st_mode & 0o1000 != 0;
     match stat.st_mode {
         _ if ![0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) => {

@@ -56,6 +56,7 @@ pub fn is_of_this_process(name: &str) -> bool {
     name.starts_with(&format!("s-pid-{}-", std::process::id()))
 }
 
+/// Returns the name of a session with the allowed characters only. `add_name` in crates/preload/src/limits.c does the same.
 fn sanitise(name: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = name.chars().take(120).map(allowed).collect();

@@ -266,14 +266,20 @@ fn a_session_directory_of_another_user_is_refused() {
     // The only test of this file that touches the environment.
     // SAFETY: no other thread of this test binary reads or writes AMPERE_SHM.
     unsafe { std::env::set_var("AMPERE_SHM", dir.path()) };
+    use std::os::unix::fs::PermissionsExt;
+    let set_mode = |path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    set_mode(dir.path(), 0o777);
+    let of_root =
+        Session::open_or_create("s").err().expect("others can replace what is in the root").to_string();
+    assert!(of_root.ends_with("is not sticky: set AMPERE_SHM to a directory of your own"), "{of_root}");
+    set_mode(dir.path(), 0o700);
     let target = dir.path().join("elsewhere");
     std::fs::create_dir(&target).unwrap();
     std::os::unix::fs::symlink(&target, &base).unwrap();
     assert!(matches!(Session::open_or_create("s"), Err(Error::NotOurs { .. })), "a symbolic link");
     std::fs::remove_file(&base).unwrap();
     std::fs::create_dir(&base).unwrap();
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o777)).unwrap();
+    set_mode(&base, 0o777);
     assert!(matches!(Session::open_or_create("s"), Err(Error::NotOurs { .. })), "open to others");
     std::fs::remove_dir(&base).unwrap();
     let session = Session::open_or_create("s").unwrap();

@@ -6,7 +6,8 @@ use crate::agreement;
 use crate::attributor::{Attributor, Device, Unit};
 use crate::topology::metric_number;
 use ampere_attribution::LocationIndex;
-use ampere_model::text::compact;
+use ampere_model::counted::without_numbers;
+use ampere_model::text::{self, compact};
 use ampere_model::{LocationKind, Quality, quantity_of_name};
 use ampere_settings::{DeviceSetting, listed, plain, suggested, suggested_first};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,9 @@ pub fn gpu_doubts(attributor: &Attributor) -> Vec<String> {
     let run = Run::new(attributor, &NO_METRICS);
     run.nodes.iter().filter_map(|node| run.gpu_doubt(node)).collect()
 }
+
+/// The maximum number of a node's ranks that a note lists.
+const RANKS_LISTED_MAX: usize = 16;
 
 static NO_METRICS: BTreeSet<String> = BTreeSet::new();
 
@@ -97,9 +101,10 @@ impl<'a> Run<'a> {
                 suggested(plain(node.as_str()), self.nodes.iter().copied())
             )),
             _ if by_metric => notes.push(format!(
-                "[[device]] {:?}: metric = '{}' matches metrics without samples only",
+                "[[device]] {:?}: metric = '{}' matches no metric with samples{}",
                 setting.name,
-                plain(setting.metric.as_str())
+                plain(setting.metric.as_str()),
+                if setting.node.is_some() { " on a matching node" } else { "" }
             )),
             _ => notes.push(format!(
                 "[[device]] {:?}: metric = '{}' matches nothing: {}",
@@ -140,8 +145,8 @@ impl<'a> Run<'a> {
         let missing: Vec<String> =
             wanted.iter().filter(|rank| !known.contains(rank)).map(u32::to_string).collect();
         if !missing.is_empty() {
-            let known: Vec<String> = known.iter().take(16).map(u32::to_string).collect();
-            let there = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let known = text::listed(known.iter().map(u32::to_string), RANKS_LISTED_MAX);
+            let there = if known.is_empty() { "none" } else { &known };
             notes.push(format!(
                 "[[device]] {:?}: ranks = {wanted:?}: no rank {} on {}: there is {there}",
                 setting.name,
@@ -195,8 +200,7 @@ impl<'a> Run<'a> {
             let mut families: BTreeMap<String, Vec<&str>> = BTreeMap::new();
             for link in configured {
                 let info = &self.attributor.devices[link.device].info;
-                let family = info.metric.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
-                families.entry(family).or_default().push(&info.name);
+                families.entry(without_numbers(&info.metric)).or_default().push(&info.name);
             }
             for names in families.into_values().filter(|names| names.len() > 1) {
                 notes.push(format!(
@@ -368,5 +372,63 @@ impl<'a> Run<'a> {
                 listed(names.into_iter())
             )
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributor::{FoundDevice, LocationInfo};
+    use ampere_settings::Config;
+
+    /// Returns the notes about a run of 20 ranks on n1, which has two GPUs, and a rank on n2, which has no counter.
+    fn notes_about(settings: &str) -> Vec<String> {
+        let config = Config::parse(settings, "ampere.toml").expect("settings");
+        let mut attributor = Attributor::new(config, 1000);
+        for rank in 0..=20 {
+            attributor.add_location(LocationInfo {
+                node: if rank < 20 { "n1" } else { "n2" }.to_owned(),
+                group: format!("MPI Rank {rank}"),
+                name: "Master thread".to_owned(),
+                kind: LocationKind::CpuThread,
+                rank: Some(rank),
+                main: true,
+            });
+        }
+        let metrics = [0, 1].map(|gpu| format!("nvml:::NVIDIA_A100:device_{gpu}:total_energy_consumption"));
+        for metric in &metrics {
+            attributor.add_device(FoundDevice {
+                node: "n1".to_owned(),
+                metric: metric.clone(),
+                source: "trace".to_owned(),
+                quality: Quality::Measured,
+                joules_per_unit: Some(1.0),
+            });
+        }
+        notes(&attributor, &metrics.into())
+    }
+
+    #[test]
+    fn notes_about_settings_say_what_does_not_fit() {
+        let device =
+            |gpu: &str, rest: &str| format!("[[device]]\nname = 'g'\nmetric = '.*device_{gpu}:.*'\n{rest}\n");
+        let expected = [
+            (
+                device("0", "node = 'n2'"),
+                "[[device]] \"g\": metric = '.*device_0:.*' matches no metric with samples on a matching node",
+            ),
+            (
+                device("0", "ranks = [70]"),
+                "[[device]] \"g\": ranks = [70]: no rank 70 on n1: there is 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 \
+                 and 4 more",
+            ),
+            (
+                device("0", "ranks = [7]") + &device("1", "ranks = [7]").replace("'g'", "'h'"),
+                "MPI Rank 7 on n1 is in the ranks of 2 GPUs by configuration: g, h",
+            ),
+        ];
+        for (settings, note) in expected {
+            assert_eq!(notes_about(&settings), [note]);
+        }
     }
 }

@@ -137,13 +137,13 @@ impl Curve {
     /// Returns the power of each step; `None` without two samples.
     pub fn power(&self) -> Option<PowerCurve> {
         let covered = self.last? - self.begin;
-        let per_tick = self.ticks_per_second as f64;
+        let per_second = self.ticks_per_second as f64;
         let watts = self.joules.iter().enumerate().map(|(at, joules)| {
             let left = covered.saturating_sub((at as u64).saturating_mul(self.step)).min(self.step);
-            let watts = if left == 0 { 0.0 } else { joules * per_tick / left as f64 };
+            let watts = if left == 0 { 0.0 } else { joules * per_second / left as f64 };
             (watts * 1000.0).round() / 1000.0
         });
-        let curve = PowerCurve { step_seconds: self.step as f64 / per_tick, watts: watts.collect() };
+        let curve = PowerCurve { step_seconds: self.step as f64 / per_second, watts: watts.collect() };
         (covered > 0).then_some(curve)
     }
 }

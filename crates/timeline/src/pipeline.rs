@@ -194,9 +194,9 @@ impl Stream {
         self.done > 0 || self.last_released > 0
     }
 
-    /// Returns the number of steps that wait.
+    /// Returns the number of steps and counts that wait.
     fn waiting(&self) -> usize {
-        self.steps.len() - self.done
+        self.steps.len() - self.done + self.counts.len()
     }
 
     /// Returns the time before which no further event is expected.
@@ -602,6 +602,8 @@ impl Pipeline {
     fn advance(&mut self, number: usize, watermark: Timestamp) {
         let Pipeline { attributor, streams, samples, mergers, .. } = self;
         let merger = &mergers[number];
+        // Streams without steps are not visited below.
+        merger.streams.iter().for_each(|stream| streams[*stream].pass_counts(attributor));
         let mut fronts = Tree::new(merger.streams.iter().map(|stream| streams[*stream].first_time()));
         // Streams have the first places, samples the others.
         let breaks = merger.streams.iter().map(|stream| streams[*stream].first_break_time());
@@ -778,6 +780,21 @@ mod tests {
             counts.sort();
             assert_eq!(counts, [[5, 1], [5, 7]], "handed over until {until}");
         }
+    }
+
+    #[test]
+    fn counts_do_not_wait_for_a_step() {
+        let (mut pipeline, [location, other]) = pipeline();
+        pipeline.attributor.events.set_events(location, "a");
+        pipeline.stream_of(location).enter(10, RegionRef(0), 0);
+        pipeline.advance_ranks(20);
+        pipeline.stream_of(location).counts(0, 5);
+        pipeline.stream_of(other).counts(0, 1000); // no frame is open
+        assert_eq!(pipeline.waiting(), 2);
+        pipeline.advance_to_the_end();
+        let counts: Vec<_> =
+            pipeline.attributor.events.by_path().map(|(.., counts)| counts.to_vec()).collect();
+        assert_eq!((counts, pipeline.waiting()), (vec![vec![5]], 0));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::inert::report;
 use crate::process::log_of_this_process;
 use crate::start;
-use ampere_model::{Definition, Device};
+use ampere_model::{Counted, Definition, Device, OTHER_JOBS_CPU_TIME};
 use ampere_ring::session::METRICS_ONLY;
 use ampere_ring::session_name::{is_of_this_process, session_name};
 use ampere_ring::start::Purpose;
@@ -122,9 +122,8 @@ fn read_devices(session: &Session) -> Option<Vec<Device>> {
     let mut log = LogReader::open(&session.directory().join("sampler.defs")).ok()??;
     let mut devices = Vec::new();
     let each = |definition| {
-        // The CPU time of other jobs is left out, because Score-P's trace has no CPU times to compare it with.
         if let Definition::Device(device) = definition
-            && device.metric != ampere_model::OTHER_JOBS_CPU_TIME
+            && is_offered(&device.metric)
         {
             devices.push(device);
         }
@@ -133,9 +132,22 @@ fn read_devices(session: &Session) -> Option<Vec<Device>> {
     Some(devices)
 }
 
+/// Whether a series of the sampler is a metric for Score-P. Units of work, ranges and events are no energy. The CPU time of other
+/// jobs is left out, because Score-P's trace has no CPU times to compare it with.
+fn is_offered(metric: &str) -> bool {
+    metric != OTHER_JOBS_CPU_TIME && Counted::of_metric(metric).is_none()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_energy_is_offered() {
+        let series =
+            [OTHER_JOBS_CPU_TIME, "ampere::events::instructions", "ampere::work::steps", "cray_pm:::energy"];
+        assert_eq!(series.map(is_offered), [false, false, false, true]);
+    }
 
     #[test]
     fn the_substrate_plugin_is_wanted_if_score_ps_list_names_it() {

@@ -291,7 +291,7 @@ impl Frames {
     }
 
     /// Moves the start of all calls that were entered before `cut` to that time. Calls that were left before `cut` are decided
-    /// instead. Returns the number of open MPI calls whose start was moved.
+    /// instead. Returns the number of these calls, of which the open ones count only if they are MPI's.
     pub fn cut(&mut self, cut: Timestamp) -> u64 {
         let mut count = 0;
         for open in self.open.iter_mut().flatten().filter(|open| open.enter < cut) {
@@ -300,6 +300,7 @@ impl Frames {
         }
         for (slot, frame) in self.all.iter_mut().enumerate() {
             if frame.generation % 2 == 1 && frame.enter < cut {
+                count += u64::from(frame.leave.is_some()); // open frames were counted above
                 if frame.leave.is_some_and(|leave| leave < cut) {
                     self.decided.push(Id { slot: slot as u32, generation: frame.generation });
                 } else {

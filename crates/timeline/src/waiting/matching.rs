@@ -6,7 +6,7 @@ use super::ranks::{CollectiveKind, Message, Ranks, Root};
 use ampere_attribution::LocationIndex;
 use ampere_model::Timestamp;
 use ampere_model::numbers::NumberMap;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
 /// The maximum number of sides of messages that wait for the other side, and of members' parts of collective operations that wait
@@ -325,6 +325,15 @@ impl Messages {
                 self.queues.values().map(|queue| queue.sends.len() + queue.receives.len()).sum();
             self.unmatched += (self.waiting - left) as u64;
             self.waiting = left;
+            let sends = self
+                .queues
+                .iter()
+                .flat_map(|(channel, queue)| queue.sends.iter().map(|send| (*channel, send)));
+            let open: HashSet<(Channel, u64)> = sends
+                .filter(|(_, send)| send.may_be_cancelled)
+                .filter_map(|(channel, send)| Some((channel, send.request?)))
+                .collect();
+            self.cancellable.retain(|(_, request), channel| open.contains(&(*channel, *request)));
         }
         if self.queues.len() > CHANNELS_MAX {
             self.queues.retain(|_, queue| !queue.is_empty());
@@ -546,5 +555,31 @@ impl Instance {
             frames.decide(part.event, arrival);
             last_before = Some(last_before.map_or(at, |before| later(before, at)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frames::Tolerance;
+    use super::*;
+
+    #[test]
+    fn sends_that_were_given_up_take_no_memory() {
+        let (mut messages, tolerance) = (Messages::default(), Tolerance { clock_error: 0, within_node: 0 });
+        let channel = Channel { comm: 0, sender: 0, receiver: 1, tag: 7 };
+        let queue = messages.queues.entry(channel).or_default();
+        for time in 0..=WAITING_MAX as u64 {
+            queue.sends.push_back(Send {
+                entry: time,
+                event: None,
+                request: Some(time),
+                may_be_cancelled: true,
+            });
+            messages.cancellable.insert((LocationIndex(0), time), channel);
+        }
+        messages.waiting = queue.sends.len();
+        messages.limit(&mut Frames::new(tolerance));
+        assert!(messages.waiting < WAITING_MAX, "{} wait", messages.waiting);
+        assert_eq!(messages.cancellable.len(), messages.waiting);
     }
 }

@@ -599,6 +599,13 @@ fn a_long_wait_has_all_of_its_causes() {
     assert!(run.waiting.counts().cut_calls == 0 && kept < 220, "{kept} moves");
 }
 
+#[test]
+fn a_call_that_ended_long_ago_and_is_decided_without_its_other_side_is_counted() {
+    let mut run = run(2, &[(10, 0, Enter("MPI_Send")), (11, 0, Send(1)), (20, 0, Leave)]);
+    run.waiting.cut(&mut run.engine, 1000);
+    assert_eq!((run.waiting.counts().cut_calls, run.waiting.frames.undecided_enters().count()), (1, 0));
+}
+
 /// While a rank waits, there are many readings and CPU times. The sums of its joules are exact in a history of constant length.
 #[test]
 fn a_long_wait_has_the_joules_of_all_readings() {
