@@ -128,11 +128,11 @@ fn aspects(summary: &Summary, watts: f64) -> [Aspect; 7] {
     let devices: Vec<&Device> = topmost(summary).collect();
     [
         granularity(&devices),
-        timing(summary),
+        timing(summary, &devices),
         measurements(&devices),
         fraction(summary.run.nodes.len(), watts),
         subsystems(&devices),
-        location(),
+        location(&devices),
         accuracy(),
     ]
 }
@@ -162,29 +162,39 @@ fn granularity(devices: &[&Device]) -> Aspect {
             significant(period, 3),
             if has_integral { "of counters that integrate" } else { "of a power" }
         ),
-        false => "the energy is estimated, at least in part".to_owned(),
+        false if devices.is_empty() => "no energy counter was read".to_owned(),
+        false => {
+            let is_simulated = devices.iter().any(|device| device.energy == "simulated");
+            let how = if is_simulated { "simulated" } else { "estimated" };
+            format!("the energy is {how}, at least in part")
+        }
     };
     Aspect { name: "1a granularity", has, levels: [sampled(), sampled(), integrated] }
 }
 
-fn timing(summary: &Summary) -> Aspect {
+fn timing(summary: &Summary, devices: &[&Device]) -> Aspect {
     let run = &summary.run;
-    let uncovered: f64 = topmost(summary).map(|device| device.uncovered_seconds).sum();
+    let uncovered: f64 = devices.iter().map(|device| device.uncovered_seconds).sum();
     let is_whole = run.gaps.is_empty() && uncovered == 0.0;
-    let covered =
-        || if is_whole { Yes } else { No("the energy of a part of the run is not known".to_owned()) };
+    let (part, missing) = match (devices.is_empty(), is_whole) {
+        (true, _) => ("nothing", Some("the energy of the run is not known")),
+        (false, false) => ("a part", Some("the energy of a part of the run is not known")),
+        (false, true) => ("all", None),
+    };
+    let covered = || missing.map_or(Yes, |why| No(why.to_owned()));
     let at_1 = match covered() {
         Yes if run.seconds < CORE_SECONDS_MIN => No(format!("a core phase of at least {CORE_SECONDS_MIN} s")),
         Yes => Unknown(format!("that the core phase takes at least {CORE_SECONDS_MIN} s")),
         other => other,
     };
-    let has = format!("{} of {} s", if is_whole { "all" } else { "a part" }, significant(run.seconds, 4));
+    let has = format!("{part} of {} s", significant(run.seconds, 4));
     Aspect { name: "1b timing", has, levels: [at_1, covered(), covered()] }
 }
 
 fn measurements(devices: &[&Device]) -> Aspect {
     let samples = devices.iter().map(|device| device.samples).min().unwrap_or_default();
-    let has_idle = devices.iter().all(|device| device.baseline.as_ref().is_some_and(Baseline::is_known));
+    let is_idle_known = |device: &&Device| device.baseline.as_ref().is_some_and(Baseline::is_known);
+    let has_idle = !devices.is_empty() && devices.iter().all(is_idle_known);
     let of_core = || Unknown("the average power of the core phase, which is not marked".to_owned());
     let more = || match () {
         () if samples < MEASUREMENTS_MIN => {
@@ -228,7 +238,12 @@ fn fraction(nodes: usize, watts: f64) -> Aspect {
 
 fn subsystems(devices: &[&Device]) -> Aspect {
     let is_of_nodes = is_read(devices) && devices.iter().all(|device| device.kind == "node");
-    let has = if is_of_nodes { "whole compute nodes" } else { "parts of compute nodes" }.to_owned();
+    let has = match is_of_nodes {
+        true => "whole compute nodes",
+        false if devices.is_empty() => "no part of a compute node",
+        false => "parts of compute nodes",
+    };
+    let has = has.to_owned();
     let nodes =
         if is_of_nodes { "" } else { "a counter of the whole node, with memory, fans and power supply; " };
     let levels = [
@@ -239,7 +254,7 @@ fn subsystems(devices: &[&Device]) -> Aspect {
     Aspect { name: "3 subsystems", has, levels: levels.map(|words| No(format!("{nodes}{words}"))) }
 }
 
-fn location() -> Aspect {
+fn location(devices: &[&Device]) -> Aspect {
     let levels = [
         "modelled with the manufacturer's data",
         "modelled with off-line measurements of one power supply",
@@ -247,7 +262,10 @@ fn location() -> Aspect {
     ];
     Aspect {
         name: "4a location",
-        has: "counters inside the nodes, most of them downstream of the power supply".to_owned(),
+        has: match is_read(devices) {
+            true => "counters inside the nodes, most of them downstream of the power supply".to_owned(),
+            false => "counters of the hardware are missing".to_owned(),
+        },
         levels: levels.map(|words| {
             No(format!("a meter upstream of the power supply, or the conversion loss, {words}"))
         }),
@@ -350,5 +368,24 @@ mod tests {
         assert!(
             estimated.contains("1a granularity") && estimated.contains("a counter of the hardware is needed")
         );
+        run.devices[0].energy = "simulated".to_owned();
+        assert!(render(&run).contains("the energy is simulated, at least in part"), "{}", render(&run));
+    }
+
+    #[test]
+    fn a_run_without_devices_fulfils_nothing() {
+        let mut run = summary();
+        run.devices.clear();
+        let text = render(&run);
+        let aspects = text.split("\n\n").nth(2).expect("the aspects");
+        expect_test::expect![[r#"
+            1a granularity  no energy counter was read. level 1: no, level 2: no, level 3: no
+            1b timing       nothing of 10.00 s. level 1: no, level 2: no, level 3: no
+            1c measured     0 samples of each device, no idle power. level 1: no, level 2: no, level 3: no
+            2 fraction      0 nodes with 1.000 W. level 1: not known, level 2: not known, level 3: not known
+            3 subsystems    no part of a compute node. level 1: no, level 2: no, level 3: no
+            4a location     counters of the hardware are missing. level 1: no, level 2: no, level 3: no
+            4b accuracy     not known to a run. level 1: not known, level 2: not known, level 3: not known"#]]
+        .assert_eq(aspects);
     }
 }

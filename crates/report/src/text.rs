@@ -532,14 +532,12 @@ impl<'a> Page<'a> {
             self.lines.push(Line::empty());
             return self.whole_ranks(&whole, view.is_active());
         }
-        let rows: Vec<&Figures> = sums.iter().take(self.rows()).map(|(_, figures)| figures).collect();
+        let rows: Vec<&Figures> = sums.iter().map(|(_, figures)| figures).collect();
         let mut before = self.joules_columns(device, view, &rows);
         let bars = rows.iter().map(|row| bar(row.own_joules(), measure.whole)).collect();
         before.push(Column { is_left: true, ..Column::new("", bars).dispensable(9) });
-        let names = Names::Texts(sums.iter().take(self.rows()).map(|(group, _)| group.clone()).collect());
+        let names = Names::Texts(sums.iter().map(|(group, _)| group.clone()).collect());
         self.table(Table { before, head: GROUP_HEAD.to_owned(), names, after: Vec::new() });
-        let rest = left_out(sums.iter().map(|(_, figures)| figures.own_joules()), self.rows());
-        self.more_than_shown(rest, &measure.unit);
     }
 
     fn callpaths(&mut self, device: &'a Device, view: &'a View) {

@@ -2,7 +2,7 @@
 //! each hint. `UPDATE_EXPECT=1` writes the lines again.
 
 use ampere_figures::gauges::OverTheRun;
-use ampere_figures::summary::{EstimateWatts, NodeCpu, Region, Summary};
+use ampere_figures::summary::{Device, EstimateWatts, NodeCpu, Region, Summary};
 use ampere_figures::waits::{Cause, Waiting};
 use ampere_report::first;
 use ampere_report::first::screen::{LINES, Screen};
@@ -554,6 +554,16 @@ fn the_reason_why_no_counter_was_read_is_on_the_line_of_the_energy() {
     let text = first::render(&summary, Screen::FILE, &[]);
     let words = "energy  none: no counter was read (rapl: no intel-rapl in /sys/class/powercap)";
     assert!(text.lines().any(|line| line == words), "{text}");
+}
+
+#[test]
+fn devices_that_were_sampled_once_are_counted() {
+    let mut summary = summary("instrumented");
+    let device = summary.devices[0].clone();
+    summary.devices = (0..4).map(|at| Device { name: format!("{at}"), ..device.clone() }).collect();
+    summary.devices[0].sample_seconds = 0.0;
+    let text = first::render(&summary, Screen::FILE, &[]);
+    assert!(text.contains("  4 devices, "), "{text}");
 }
 
 #[test]

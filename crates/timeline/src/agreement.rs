@@ -90,8 +90,8 @@ impl Check {
     /// Returns the comparison as one line for people.
     pub fn text(&self) -> String {
         let (own, other) = (joules(self.device_joules), joules(self.joules));
-        if self.kind == SUM_OF_PARTS {
-            let rest = self.device_joules - self.joules;
+        let rest = self.device_joules - self.joules;
+        if self.kind == SUM_OF_PARTS && rest >= 0.0 {
             let part = if self.device_joules > 0.0 { 100.0 * rest / self.device_joules } else { 0.0 };
             return format!(
                 "of its {own} J in {:.2} s, {other} J are in {}, {} J ({part:.1} %) in none of them",

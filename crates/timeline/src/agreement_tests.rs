@@ -232,6 +232,20 @@ fn a_node_is_compared_with_each_of_its_parts_once() {
 }
 
 #[test]
+fn parts_that_have_slightly_more_than_the_whole_are_said_to_have_more() {
+    let attributor = node(&[
+        ("cray_pm:::energy:node", "node", 500.0, &[GPU, CPU]),
+        (GPU, "gpu", 302.5, &[]),
+        (CPU, "cpu", 200.0, &[]),
+    ]);
+    assert_eq!(
+        lines(&attributor),
+        ["node: the sum of cpu, GPU-0 has 5025 J in 10.00 s, 0.5 % more than the 5000 J of its counter"]
+    );
+    assert_eq!(notes(&attributor), Vec::<String>::new());
+}
+
+#[test]
 fn parts_that_are_more_than_the_whole_are_a_note() {
     let attributor = node(&[
         ("cray_pm:::energy:node", "node", 500.0, &[GPU, CPU]),

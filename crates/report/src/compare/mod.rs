@@ -601,5 +601,8 @@ mod tests {
             more.iter().flat_map(|line| line.split_whitespace().take(3)).map(str::to_owned).collect();
         assert_eq!(figures, ["0.50", "0.90", "+80.0"], "their sums");
         assert!(shown(Form::Csv).contains("never_ran"));
+        let group = || (0..2).map(|more| crate::tests::varied("r", 2, f64::from(more))).collect();
+        let of_groups = Comparison::of(vec![group(), group(), group()], Per::Run);
+        assert_eq!(of_groups.name_of_small(2, 80), "2 more, each below 1 % of all 3 groups");
     }
 }

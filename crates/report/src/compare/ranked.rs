@@ -135,10 +135,10 @@ impl Comparison {
 
     /// Returns the name of the sum of `count` small rows, in a shorter form if the usual one is longer than `room` characters.
     pub(super) fn name_of_small(&self, count: usize, room: usize) -> String {
+        let what = if self.has_samples() { "groups" } else { "runs" };
         let whose = match self.groups.len() {
-            2 if self.has_samples() => "both groups".to_owned(),
-            2 => "both runs".to_owned(),
-            many => format!("all {many} runs"),
+            2 => format!("both {what}"),
+            many => format!("all {many} {what}"),
         };
         let percent = 100.0 * PART_MIN;
         let whole = format!("{count} more, each below {percent:.0} % of {whose}");

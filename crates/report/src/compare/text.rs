@@ -38,6 +38,7 @@ pub fn render(comparison: &Comparison, width: usize) -> String {
     }
     let _ = head(comparison, (&below, width), &mut out);
     out += &below;
+    let _ = foot(comparison, (&below, width), &mut out);
     out
 }
 
@@ -133,17 +134,25 @@ fn head(comparison: &Comparison, (below, width): (&str, usize), out: &mut String
             out,
         )?;
     }
+    Ok(())
+}
+
+/// Writes the part of the text below the tables, which explains their statistics. `tables` is their text.
+fn foot(comparison: &Comparison, (tables, width): (&str, usize), out: &mut String) -> std::fmt::Result {
+    let mut lines = Vec::new();
     if comparison.has_samples() {
-        method(below)
-            .split_inclusive(". ")
-            .try_for_each(|of| paragraph(&indent, of.trim_end(), width, out))?;
+        let method = method(tables);
+        lines.extend(method.split_inclusive(". ").map(|of| of.trim_end().to_owned()));
     }
     if comparison.rows.iter().any(|row| !comparison.is_small(row) && comparison.is_within_sampling_error(row))
     {
-        let words = "no clear difference: less than twice the standard error of a sampled function";
-        paragraph(&indent, words, width, out)?;
+        lines
+            .push("no clear difference: less than twice the standard error of a sampled function".to_owned());
     }
-    Ok(())
+    if !lines.is_empty() {
+        writeln!(out)?;
+    }
+    lines.iter().try_for_each(|words| paragraph("", words, width, out))
 }
 
 fn columns(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::fmt::Result {

@@ -272,7 +272,7 @@ fn idle(facts: &Facts) -> Option<f64> {
 
 /// Returns the origin of the joules as text.
 fn sources(summary: &Summary, is_dynamic: bool) -> String {
-    let mut devices: Vec<&Device> = topmost(summary).collect();
+    let devices: Vec<&Device> = topmost(summary).collect();
     let all_estimated = devices.iter().all(|device| device.energy == "estimated");
     // A trace does not record why its energy was estimated.
     let is_chosen = devices.iter().all(|device| device.source == "estimate")
@@ -311,8 +311,8 @@ fn sources(summary: &Summary, is_dynamic: bool) -> String {
     });
     let kinds: Vec<String> = kinds.collect();
     let origins: BTreeSet<&str> = devices.iter().map(|device| origin(device)).collect();
-    devices.retain(|device| device.sample_seconds > 0.0);
-    let every = devices.iter().map(|device| device.sample_seconds).reduce(f64::max);
+    let intervals = devices.iter().map(|device| device.sample_seconds);
+    let every = intervals.filter(|seconds| *seconds > 0.0).reduce(f64::max);
     let every = every.map_or_else(String::new, |seconds| format!(", every {}", interval(seconds)));
     let origins = origins.into_iter().collect::<Vec<_>>().join(" + ");
     let kinds = if kinds.len() > 3 { format!("{} devices", devices.len()) } else { kinds.join(" + ") };
