@@ -40,6 +40,13 @@ async function main([url]) {
   });
   await page.focus('#heat-picture');
   result.heat = [await press('Home'), await press('ArrowRight'), await press('ArrowDown')];
+  // An update may remove the row of the selected cell.
+  await page.evaluate(() => {
+    const { heat } = window.ampere.page.tables;
+    heat.name.length = heat.joules.length = 1;
+    document.getElementById('heat-scale').dispatchEvent(new Event('change'));
+  });
+  result.heat.push(await press('ArrowRight'));
   await page.focus('#flame-picture');
   result.flame = [await press('Home'), await press('ArrowDown'), await press('ArrowDown'), await press('Enter')];
   await page.focus('#power-picture');

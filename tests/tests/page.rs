@@ -544,6 +544,7 @@ fn read(answer: &Value) {
     let heat = list(&answer["heat"]);
     assert!(at(&heat[0]).starts_with("work rank 0: ") && at(&heat[0]).ends_with(" J"), "{heat:?}");
     assert!(at(&heat[1]).starts_with("work rank 1: "), "{heat:?}");
+    assert!(at(&heat[3]).starts_with("work rank 1: "), "the selection begins again: {heat:?}");
     let flame = list(&answer["flame"]);
     assert!(at(&flame[0]).starts_with("all devices: ") && at(&flame[0]).contains(", 100.0 %"), "{flame:?}");
     assert!(

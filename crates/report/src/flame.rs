@@ -3,7 +3,7 @@
 //! part of a box is paler: its static joules.
 
 use super::tree::{Kind, ROOT, Sum, Tree};
-use ampere_model::text::{joules, printable, short};
+use ampere_model::text::{joules, plural, printable, short};
 use maud::{Markup, PreEscaped, html};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -93,6 +93,7 @@ fn layout(tree: &Tree, limit: usize) -> Layout {
         let mut remainders = vec![rest(&more_words(frames), Kind::Small, joules, known(dynamic), frames)];
         if frame == ROOT {
             remainders.push(rest("idle", Kind::Rest, tree.idle, tree.idle_dynamic, 0));
+            remainders.push(rest("other jobs", Kind::Rest, tree.other_jobs, known(tree.other_jobs), 0));
             remainders.push(rest("lost", Kind::Rest, tree.lost, None, 0));
         }
         for (name, kind, sum, dynamic) in
@@ -161,8 +162,13 @@ fn title(node: &Box, whole: f64, unit: &str) -> String {
     let mut title = format!("{name}: {own} {unit}{part}, {share:.1} % of {} {unit}", joules(whole));
     if matches!(node.kind, Kind::Function | Kind::Mpi | Kind::Kernel) {
         let part = node.dynamic.map_or_else(String::new, |_| is_part(node.sum.exclusive_dynamic));
-        title +=
-            &format!("; {} {unit}{part} in itself, {} calls", joules(node.sum.exclusive), node.sum.calls);
+        let calls = match (node.sum.calls, node.kind) {
+            // This is a function that launched kernels. Its own calls are not known here.
+            (0, Kind::Kernel) => String::new(),
+            (0, _) => ", sampled".to_owned(),
+            (calls, _) => format!(", {}", plural(calls, "call")),
+        };
+        title += &format!("; {} {unit}{part} in itself{calls}", joules(node.sum.exclusive));
     }
     title
 }

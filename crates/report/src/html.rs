@@ -124,8 +124,13 @@ fn device_row(device: &Device) -> Markup {
 }
 
 fn divided(view: &View, unit: &str) -> String {
-    let [attributed, idle, lost] = [view.attributed_joules, view.idle_joules, view.lost_joules].map(joules);
-    format!("{attributed} {unit} attributed, {idle} {unit} idle, {lost} {unit} lost")
+    let [attributed, idle, lost] =
+        [view.attributed_joules, view.unused_joules(), view.lost_joules].map(joules);
+    let others = match view.other_jobs_joules {
+        0.0 => String::new(),
+        of_others => format!(" {} {unit} of other jobs,", joules(of_others)),
+    };
+    format!("{attributed} {unit} attributed, {idle} {unit} idle,{others} {lost} {unit} lost")
 }
 
 fn table(what: &str, digits: usize, rows: &[(&str, f64)], whole: f64, rest: &[(&str, f64)]) -> Markup {

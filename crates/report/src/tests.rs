@@ -37,6 +37,18 @@ pub(crate) fn active_of(baseline: &str, main: &str) -> Attributor {
     })
 }
 
+/// Like [`active`]; in the two seconds after the program, another job uses 1.5 J of dynamic energy, and 1.2 J are idle.
+pub(crate) fn beside_another_job() -> Attributor {
+    let mut attributor = active(BASELINE);
+    let jobs = attributor.engine.add_other_jobs();
+    attributor.engine.share_with(attributor.devices[0].views.ranks, jobs);
+    for (time, used) in [(10_000, 0.0), (12_000, 1500.0)] {
+        attributor.engine.add_cpu_time_of_other_jobs(jobs, time, used);
+    }
+    attributor.read_now(0, 12_000, 12_700);
+    attributor
+}
+
 pub(crate) const BASELINE: &str = "baseline_watts = 0.6\n";
 
 pub(crate) fn active_summary(baseline: &str) -> Summary {
@@ -123,6 +135,16 @@ fn a_tree_has_all_joules() {
     assert_eq!(below(tree::ROOT), [("main".to_owned(), 9.0)]);
     assert_eq!(below(main), [("MPI_Send".to_owned(), 4.0), ("work".to_owned(), 3.0)]);
     assert_eq!(tree.kind_of(called[main as usize][0]), tree::Kind::Mpi);
+}
+
+#[test]
+fn the_energy_of_other_jobs_is_not_called_idle() {
+    let summary = Summary::new(&beside_another_job(), None, Run::default(), Losses::default());
+    let text = |format| String::from_utf8(render(&summary, format, Screen::FILE).unwrap()).unwrap();
+    let picture = text(Format::Flamegraph);
+    assert!(picture.contains("<title>other jobs: 1.500 J (1.500 dynamic), 11.8 % of 12.70 J<"), "{picture}");
+    assert!(picture.contains("<title>idle: 1.800 J (0 dynamic), 14.2 % of 12.70 J<"), "{picture}");
+    assert!(text(Format::Html).contains(" 1.800 J idle, 1.500 J of other jobs, 0 J lost"));
 }
 
 #[test]
@@ -482,7 +504,12 @@ fn a_recursion_is_one_box_and_its_path_is_short() {
         picture.contains("fib x18: 18.00 J, 94.7 % of 19.00 J; 18.00 J in itself, 18 calls"),
         "{picture}"
     );
+    assert!(picture.contains("; 1.000 J in itself, 1 call<"), "{picture}");
     assert_eq!(picture.matches("<g ").count(), 3, "all devices, main, fib: {picture}");
+    let mut sampled = summary.clone();
+    sampled.devices[0].views[0].callpaths.iter_mut().for_each(|row| row.figures.calls = 0);
+    let picture = String::from_utf8(render(&sampled, Format::Flamegraph, Screen::FILE).unwrap()).unwrap();
+    assert!(picture.contains("; 18.00 J in itself, sampled<"), "{picture}");
     let table = String::from_utf8(render(&summary, Format::Table, Screen::FILE).unwrap()).unwrap();
     assert!(table.lines().any(|line| line.ends_with("main > fib x7")), "{table}");
     // In other formats, each recursive call is still a frame.

@@ -31,10 +31,12 @@ pub struct Tree<'a> {
     frames: &'a Frames<'a>,
     is_of_kernels: bool,
     sums: Vec<Sum>,
-    /// Joules that are in no frame.
+    /// Joules that are in no frame, without those of other jobs.
     pub idle: f64,
     /// Their dynamic part; `None` unless the dynamic joules of all frames are known.
     pub idle_dynamic: Option<f64>,
+    /// Joules that other jobs used. All of them are dynamic.
+    pub other_jobs: f64,
     /// Joules that cannot be attributed.
     pub lost: f64,
 }
@@ -61,7 +63,8 @@ pub enum Kind {
     Function,
     Mpi,
     Kernel,
-    /// Idle or lost joules, which are shown in addition to the functions, so that the sum is that of the device.
+    /// Joules that are idle, of other jobs, or lost. They are shown in addition to the functions, so that the sum is that of the
+    /// device.
     Rest,
     /// Call paths that are too small to be boxes of their own.
     Small,
@@ -102,8 +105,7 @@ impl<'a> Frames<'a> {
         views: impl Iterator<Item = (&'b Device, &'b View)>,
     ) -> Tree<'a> {
         let mut sums = vec![Sum::default(); self.frames.len()];
-        let mut idle = 0.0;
-        let mut lost = 0.0;
+        let (mut idle, mut other_jobs, mut lost) = (0.0, 0.0, 0.0);
         let mut is_of_kernels = false;
         let mut idle_dynamic = Some(0.0);
         for (device, view) in views {
@@ -111,7 +113,7 @@ impl<'a> Frames<'a> {
                 true => device.own_whole(view),
                 false => device.dynamic_joules.unwrap_or_default(),
             };
-            let mut dynamic = whole;
+            let mut dynamic = whole - view.other_jobs_joules;
             for row in view.callpaths.iter() {
                 let sum = &mut sums[self.of_path[row.path as usize] as usize];
                 sum.exclusive += row.figures.exclusive_joules;
@@ -131,7 +133,8 @@ impl<'a> Frames<'a> {
             let step = (1e-7 * whole).max(f64::MIN_POSITIVE);
             let dynamic = (dynamic.max(0.0) / step).round() * step;
             idle_dynamic = idle_dynamic.filter(|_| is_known).map(|sum| sum + dynamic);
-            idle += view.idle_joules;
+            idle += view.unused_joules();
+            other_jobs += view.other_jobs_joules;
             lost += view.lost_joules;
             is_of_kernels |= view.view == "kernels";
         }
@@ -144,9 +147,10 @@ impl<'a> Frames<'a> {
             caller.dynamic += below[0].dynamic;
             caller.frames += below[0].frames;
         }
-        sums[ROOT as usize].joules += idle.max(0.0) + lost.max(0.0);
-        sums[ROOT as usize].dynamic += idle_dynamic.unwrap_or_default();
-        Tree { name: name.to_owned(), frames: self, is_of_kernels, sums, idle, idle_dynamic, lost }
+        sums[ROOT as usize].joules += idle.max(0.0) + other_jobs.max(0.0) + lost.max(0.0);
+        sums[ROOT as usize].dynamic += idle_dynamic.map_or(0.0, |dynamic| dynamic + other_jobs);
+        let name = name.to_owned();
+        Tree { name, frames: self, is_of_kernels, sums, idle, idle_dynamic, other_jobs, lost }
     }
 
     /// Returns the tree of all devices that are not contained in another: the ranks view, or the kernels view if only that was

@@ -171,10 +171,11 @@ fn of_kernels_in(summary: &Summary, mut flame: Flame, is_dynamic: bool) -> Flame
     (flame.view, flame.title) = ("kernels".to_owned(), "GPUs with kernels".to_owned());
     let of_kernels = |device| Some((device, view(device, "kernels")?));
     let views: Vec<_> = topmost(summary).filter_map(of_kernels).collect();
-    let dynamic = views.iter().map(|(device, view)| device.own_whole(view)).sum();
+    let dynamic = views.iter().map(|(device, view)| device.own_whole(view) - view.other_jobs_joules).sum();
     flame.idle_dynamic_joules = unused(is_dynamic.then_some(dynamic), &flame.dynamic_joules);
     for (_, view) in views {
-        flame.idle_joules += view.idle_joules;
+        flame.idle_joules += view.unused_joules();
+        flame.other_jobs_joules += view.other_jobs_joules;
         flame.lost_joules += view.lost_joules;
     }
     flame
@@ -221,8 +222,10 @@ impl LiveTables {
             Some(name) => whole.title = format!("all devices, rank {}", label(name)),
             None => {
                 whole.title = "all devices".to_owned();
-                (whole.idle_joules, whole.lost_joules) = (sums.idle, sums.lost);
-                whole.idle_dynamic_joules = unused(sums.dynamic, &whole.dynamic_joules);
+                (whole.idle_joules, whole.lost_joules) = (sums.idle - sums.other_jobs, sums.lost);
+                whole.other_jobs_joules = sums.other_jobs;
+                let dynamic = sums.dynamic.map(|dynamic| dynamic - sums.other_jobs);
+                whole.idle_dynamic_joules = unused(dynamic, &whole.dynamic_joules);
             }
         }
         tables.flames.push(whole);

@@ -432,11 +432,14 @@ pub struct Flame {
     pub title: String,
     /// The view: "ranks" or "kernels".
     pub view: String,
-    /// Joules that were charged to no frame.
+    /// Joules that were charged to no frame, without those of other jobs.
     pub idle_joules: f64,
     /// The dynamic part of the idle joules.
     #[serde(default)]
     pub idle_dynamic_joules: f64,
+    /// Joules that other jobs used. All of them are dynamic.
+    #[serde(default)]
+    pub other_jobs_joules: f64,
     /// Joules of intervals that cannot be attributed.
     pub lost_joules: f64,
     /// The index of the box above it; 0 for the first box.

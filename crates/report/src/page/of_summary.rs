@@ -251,7 +251,7 @@ fn boxes(callers: &[u32], tree: &Tree, limit: usize, names: &mut Names) -> (Flam
     flame::add_waits(&mut flame, (callers, &box_of), |frame| tree.sum(frame as u32).waits);
     flame.title.clone_from(&tree.name);
     flame.view = if tree.is_of_kernels() { "kernels" } else { "ranks" }.to_owned();
-    (flame.idle_joules, flame.lost_joules) = (tree.idle, tree.lost);
+    (flame.idle_joules, flame.other_jobs_joules, flame.lost_joules) = (tree.idle, tree.other_jobs, tree.lost);
     flame.idle_dynamic_joules = rounded(tree.idle_dynamic.unwrap_or_default());
     (flame, box_of)
 }

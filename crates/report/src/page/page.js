@@ -938,7 +938,7 @@
       const words = index === 0 ? of.title : name(at);
       return { caller: of.caller[index], words, kind: index === 0 ? 'whole' : small.has(index) ? 'small' : isMpi.has(words.replace(/ x\d+$/, '')) ? 'mpi' : kernel, own: own[index] || 0, sum: 0, dynamic: parts && parts[index], calls: column < 0 ? of.calls[index] : null, waited: waits[0][index] || 0, caused: waits[1][index] || 0, below: [] };
     });
-    if (column < 0) for (const [words, value, dynamic] of [['idle', of.idle_joules, parts && of.idle_dynamic_joules], ['lost', of.lost_joules, null]])
+    if (column < 0) for (const [words, value, dynamic] of [['idle', of.idle_joules, parts && of.idle_dynamic_joules], ['other jobs', of.other_jobs_joules, parts && of.other_jobs_joules], ['lost', of.lost_joules, null]])
       if (value > 0) boxes.push({ caller: 0, words, kind: 'rest', own: value, sum: 0, dynamic, calls: null, waited: 0, caused: 0, below: [] });
     for (let at = boxes.length - 1; at > 0; at--) {
       const box = boxes[at];
@@ -1268,7 +1268,9 @@
       const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
       if (!move) return;
       event.preventDefault();
-      toCell(id, [grid.cell[0] + move[0], grid.cell[1] + move[1]]);
+      // An update may have removed the cell.
+      const cell = grid.cell || [0, 0];
+      toCell(id, [cell[0] + move[0], cell[1] + move[1]]);
     });
   }
   const flamePicture = $('flame-picture');

@@ -133,6 +133,19 @@ fn a_live_page_has_the_dynamic_joules_of_the_summary() {
     assert_eq!(of_nothing.power[0].baseline_watts, None, "a baseline that is not known is not drawn as 0 W");
 }
 
+#[test]
+fn a_live_page_has_the_energy_of_other_jobs_as_the_summary_does() {
+    let attributor = crate::tests::beside_another_job();
+    let whole = Page::of(&Summary::new(&attributor, None, Run::default(), Losses::default()));
+    let outline = Summary::outline(&attributor, Run::default(), Losses::default());
+    let live = live::LiveTables::default().tables(&attributor, &outline, None);
+    for tables in [&*whole.tables.unwrap(), &live] {
+        let of = &tables.flames[0];
+        assert_eq!([of.idle_joules, of.other_jobs_joules].map(rows::rounded), [1.8, 1.5]);
+        assert!(of.idle_dynamic_joules < 1e-9, "{}", of.idle_dynamic_joules);
+    }
+}
+
 /// MPI_Send used 0.5 J waiting, which `main` and `work` caused.
 #[test]
 fn a_page_has_the_energy_of_waiting() {
