@@ -2,7 +2,7 @@
 //! forked child, callback tables of other versions, a process that is killed.
 
 use ampere_tests::collector::events;
-use ampere_tests::jobs::{Done, Place, is_root, run, start, until};
+use ampere_tests::jobs::{Done, Place, run, start, until};
 use ampere_tests::runs::{assert_same_figures, attribute, list, number, parse, relative};
 use ampere_tests::stand_in_scorep::{HostLocation, Plugin, callbacks, now, set_names, work};
 use ampere_tests::stand_ins::with_rocm_smi;

@@ -787,7 +787,11 @@ fn perf_counts_packages_if_the_user_may_open_its_events_and_else_names_the_remed
     let opened = open(root.path(), "");
     assert!(opened.sources.iter().all(|source| source.name() == "rapl"), "{:?}", names(&opened));
     let package = |number: u32| root.path().join(format!("sys/class/powercap/intel-rapl:{number}"));
-    (0..2).for_each(|number| std::fs::remove_file(package(number).join("energy_uj")).unwrap());
+    for number in 0..2 {
+        std::fs::remove_file(package(number).join("energy_uj")).unwrap();
+        std::fs::remove_dir_all(root.path().join(format!("sys/class/powercap/intel-rapl:{number}:0")))
+            .unwrap();
+    }
     let of_perf = open(root.path(), "");
     let has_rapl = of_perf.sources.iter().any(|source| source.name() == "rapl");
     assert!(!has_rapl, "RAPL's memory is perf's: {:?}", names(&of_perf));
