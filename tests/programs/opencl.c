@@ -197,14 +197,6 @@ static void ends_meanwhile(void) {
     usleep(100000);
 }
 
-static void releases_meanwhile(void) {
-    cl_command_queue on = queue(0);
-    run(on, "endless", 0, NULL);
-    check(CL(clFlush)(on), "flush");
-    check(CL(clReleaseCommandQueue)(on), "release");
-    usleep(100000);
-}
-
 static void many(void) {
     enum { QUEUES = 8, EACH = 2500 };
     cl_command_queue on[QUEUES];
@@ -241,7 +233,7 @@ static const struct {
     {"waits", waits},           {"never_waits", never_waits}, {"out_of_order", out_of_order}, {"released_early", released_early},
     {"long_name", long_name},   {"copies", copies},           {"properties", properties},     {"forks", forks},
     {"leaves_at_once", leaves_at_once}, {"crashes", crashes}, {"closes", closes}, {"ends_meanwhile", ends_meanwhile},
-    {"many", many},             {"one_is_silent", one_is_silent}, {"releases_meanwhile", releases_meanwhile},
+    {"many", many},             {"one_is_silent", one_is_silent},
 };
 
 int main(int argc, char **argv) {

@@ -152,7 +152,7 @@ pub struct Counts {
     /// The number of receives that completed after another receive with the same ranks and tag, although that one was started
     /// later. They are matched in the order of completion, so that the two may have each other's messages.
     pub reordered_receives: u64,
-    /// The number of calls whose start was moved to a later time, or that were decided without a side, to bound memory.
+    /// The number of calls whose start was moved to a later time, or that were decided although a side was missing, to bound memory.
     pub cut_calls: u64,
     /// The number of waits whose call path was no longer known.
     pub forgotten_waits: u64,
