@@ -13,7 +13,7 @@ use scorep_abi::paradigm;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 const CL_COMPLETE: i32 = 0;
 const CL_EVENT_COMMAND_EXECUTION_STATUS: u32 = 0x11D3;
@@ -98,10 +98,7 @@ pub struct Times {
 
 #[derive(Default)]
 struct All {
-    /// The queues that the program has not released, by their handles.
     queues: FxHashMap<usize, Arc<Queue>>,
-    /// These, and the released queues whose commands are still running.
-    living: Vec<Weak<Queue>>,
     /// Regions of kernels, by their handles.
     kernels: FxHashMap<usize, u32>,
     /// Streams of released queues, by device. The next queue on the same device takes one of them.
@@ -110,12 +107,6 @@ struct All {
     devices: Vec<(usize, Device)>,
     /// The number of streams so far.
     streams: u64,
-}
-
-impl All {
-    fn living(&self) -> Vec<Arc<Queue>> {
-        self.living.iter().filter_map(Weak::upgrade).collect()
-    }
 }
 
 static ALL: Mutex<Option<All>> = Mutex::new(None);
@@ -154,11 +145,7 @@ pub fn add(queue: Handle, device: Handle, asked: Option<Asked>, has_times: bool)
         let records = Mutex::new(Records { stream, pending: Vec::new(), calls: Vec::new() });
         Arc::new(Queue { asked, has_times, device, records })
     });
-    let former = with_all(|all| {
-        all.living.retain(|queue| queue.strong_count() > 0);
-        all.living.push(Arc::downgrade(&new));
-        all.queues.insert(queue.addr(), new.clone())
-    });
+    let former = with_all(|all| all.queues.insert(queue.addr(), new.clone()));
     drop(former);
     if has_times {
         set_clock(new, queue);
@@ -189,7 +176,7 @@ fn report_known() -> bool {
     let now = host.now();
     let queues: Vec<Arc<Queue>> = with_all(|all| {
         all.free.iter().for_each(|(_, stream)| stream.quiet_until(&host, now));
-        all.living()
+        all.queues.values().cloned().collect()
     });
     for queue in queues {
         lock(&queue.records).report_known(&host, now);
@@ -313,61 +300,50 @@ extern "C" fn completed(_event: Handle, status: i32, command: *mut c_void) {
         let Some(host) = layer().map(|layer| layer.host).filter(Host::is_recording) else {
             return finish(command);
         };
-        // SAFETY: the command lives until `free`; these fields do not change.
+        // SAFETY: the command lives until `finish`; these fields do not change.
         let (queue, event, launch) =
             unsafe { ((*command).queue.clone(), (*command).event, (*command).launch) };
         let times = (status == CL_COMPLETE).then(|| times(event)).flatten();
         let frame = times.and_then(|times| frame(&host, queue.device, &times, &launch));
-        // The command is removed under the same lock, so that `flush` does not record it again.
+        {
+            let mut records = lock(&queue.records);
+            // SAFETY: the field is used under the lock.
+            if !unsafe { (*command).is_taken } && launch.region != 0 {
+                records.take(&host, frame);
+            }
+        }
+        finish(command);
         let mut records = lock(&queue.records);
-        if !records.remove(command) {
-            return;
-        }
-        if launch.region != 0 {
-            records.take(&host, frame);
-        }
         if records.is_due(&host) {
             LOSSES.count(records.stream.flush(&host));
         }
-        drop(records);
-        free(command);
     });
 }
 
-/// Removes a command that is not recorded, unless [`flush`] has taken it.
+/// Removes a command from the list of its queue, and releases its event, unless [`flush`] has taken the command.
 fn finish(command: *mut Command) {
-    // SAFETY: the command lives until `free`.
+    // SAFETY: the command lives until the end of this function.
     let queue = unsafe { (*command).queue.clone() };
-    if lock(&queue.records).remove(command) {
-        free(command);
+    let mut records = lock(&queue.records);
+    // SAFETY: these fields are used under the lock.
+    let (is_taken, place, event) = unsafe { ((*command).is_taken, (*command).place, (*command).event) };
+    if is_taken {
+        return;
     }
-}
-
-/// Frees a command that was removed from the list of its queue, and releases its event.
-fn free(command: *mut Command) {
+    records.pending.swap_remove(place);
+    if let Some(moved) = records.pending.get(place) {
+        // SAFETY: commands on the list live.
+        unsafe { (**moved).place = place };
+    }
+    drop(records);
     // SAFETY: the command came from Box::into_raw and is on no list any more; the event is ours.
     unsafe {
-        let event = Box::from_raw(command).event;
+        drop(Box::from_raw(command));
         clReleaseEvent(event);
     }
 }
 
 impl Records {
-    /// Removes a command from the list. Returns `false` if [`flush`] has taken the command.
-    fn remove(&mut self, command: *mut Command) -> bool {
-        // SAFETY: commands that were not removed live, and these fields are used under the lock.
-        let (is_taken, place) = unsafe { ((*command).is_taken, (*command).place) };
-        if is_taken {
-            return false;
-        }
-        self.pending.swap_remove(place);
-        if let Some(moved) = self.pending.get(place) {
-            // SAFETY: commands on the list live.
-            unsafe { (**moved).place = place };
-        }
-        true
-    }
-
     fn take(&mut self, host: &Host, frame: Option<Frame>) {
         if !frame.is_some_and(|frame| self.stream.push(frame)) {
             LOSSES.count(1);
@@ -455,7 +431,8 @@ pub extern "C" fn flush() {
     guarded((), || {
         let Some(host) = layer().map(|layer| layer.host) else { return };
         IS_ENDING.store(true, Ordering::Relaxed);
-        for queue in with_all(|all| all.living()) {
+        let queues: Vec<Arc<Queue>> = with_all(|all| all.queues.values().cloned().collect());
+        for queue in queues {
             let pending = {
                 let mut records = lock(&queue.records);
                 let pending = std::mem::take(&mut records.pending);
