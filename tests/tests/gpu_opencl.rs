@@ -506,7 +506,7 @@ fn with_an_older_loader_the_program_runs_and_the_run_and_the_doctor_report_why_k
     assert_eq!(plain.code, 7, "{plain:#?}");
     let text = std::fs::read_to_string(place.path("out/summary.json")).expect("a summary");
     assert!(!text.contains("heavy"), "{text}");
-    let why = "1 process was recorded without OpenCL kernels, if it had any, because its OpenCL loader opens no layers";
+    let why = "1 process was recorded without OpenCL kernels, if there were any, because the OpenCL loader in use opens no layers";
     assert!(text.contains(why), "{text}");
     let off = run(with_older(place.ampere_run("off", words)).env("AMPERE_GPU", "off"));
     off.as_without(&plain);

@@ -111,12 +111,15 @@ impl<'a> Boxes<'a> {
 
     /// Returns the joules of a box. Those of the first box include the joules that belong to no call path.
     fn joules(&self, at: usize) -> Joules {
-        let Flame { idle_joules, idle_dynamic_joules, lost_joules, .. } = self.flame;
+        let Flame { idle_joules, idle_dynamic_joules, other_jobs_joules, lost_joules, .. } = self.flame;
         let more = |joules: f64| if at == 0 { joules } else { 0.0 };
         let own = self.dynamic.as_ref().map_or(&self.flame.joules, |_| &self.flame.dynamic_joules);
         Joules {
-            all: self.inclusive[at] + more(idle_joules + lost_joules),
-            dynamic: self.dynamic.as_ref().map(|sums| sums[at] + more(*idle_dynamic_joules)),
+            all: self.inclusive[at] + more(idle_joules + other_jobs_joules + lost_joules),
+            dynamic: self
+                .dynamic
+                .as_ref()
+                .map(|sums| sums[at] + more(idle_dynamic_joules + other_jobs_joules)),
             own: own.get(at).copied().unwrap_or_default(),
         }
     }
@@ -185,9 +188,13 @@ impl<'a> Boxes<'a> {
     }
 
     fn add_unattributed(&self, rows: &mut Vec<Row>, key: &str) {
-        let [idle, _, lost] = REST_NAMES;
-        let Flame { idle_joules, idle_dynamic_joules, lost_joules, .. } = self.flame;
-        let parts = [(idle, *idle_joules, *idle_dynamic_joules), (lost, *lost_joules, 0.0)];
+        let [idle, other_jobs, lost] = REST_NAMES;
+        let Flame { idle_joules, idle_dynamic_joules, other_jobs_joules, lost_joules, .. } = self.flame;
+        let parts = [
+            (idle, *idle_joules, *idle_dynamic_joules),
+            (other_jobs, *other_jobs_joules, *other_jobs_joules),
+            (lost, *lost_joules, 0.0),
+        ];
         for (name, all, dynamic) in parts.into_iter().filter(|(_, joules, _)| *joules > 0.0) {
             let key = format!("{key}{SEPARATOR}{SEPARATOR}{name}");
             let dynamic = self.dynamic.as_ref().map(|_| dynamic);
@@ -328,12 +335,12 @@ mod tests {
     fn call_paths_are_sorted_and_opened_by_dynamic_joules_if_these_are_known() {
         let (flame, names) = flame();
         let dynamic_joules = vec![0.0, 1.0, 0.4, 0.1, 8.5];
-        let flame = Flame { dynamic_joules, idle_dynamic_joules: 2.0, ..flame };
-        let tables = Tables { names, flames: vec![flame], dynamic_joules: Some(12.0), ..Tables::default() };
+        let flame = Flame { dynamic_joules, idle_dynamic_joules: 2.0, other_jobs_joules: 4.0, ..flame };
+        let tables = Tables { names, flames: vec![flame], dynamic_joules: Some(16.0), ..Tables::default() };
         let mut open = Open::new();
         let table =
             of_tables(Some(&tables), 200.0, Shown { open: &mut open, sort: Sort::default(), filter: "" });
-        let mut picture = empty(110, 7);
+        let mut picture = empty(110, 8);
         let area = *picture.area();
         table.draw(
             &mut picture,
@@ -341,11 +348,12 @@ mod tests {
         );
         expect_test::expect![[r#"
             |   DYNAMIC J▼      TOTAL J  OF DYNAMIC   SELF DYN J       CALLS CALL PATH
-            |        12.00        100.0      100.0%            0             - all devices
-            |         2.00         10.0       16.7%        2.000                 (idle)
-            |        10.00         90.0       83.3%        1.000           1   - main
-            |         8.50          2.0       70.8%        8.500           1       init
-            |         0.50         83.0        4.2%        0.400           7     + solve
+            |        16.00        104.0      100.0%            0             - all devices
+            |         2.00         10.0       12.5%        2.000                 (idle)
+            |         4.00          4.0       25.0%        4.000                 (other jobs)
+            |        10.00         90.0       62.5%        1.000           1   - main
+            |         8.50          2.0       53.1%        8.500           1       init
+            |         0.50         83.0        3.1%        0.400           7     + solve
             |
         "#]]
         .assert_eq(&framed(&picture));

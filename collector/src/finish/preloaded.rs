@@ -8,8 +8,8 @@ const PREFIX: &str = "unrecorded-";
 const REASONS: [(char, &str); 5] = [
     (
         'm',
-        "not recorded, because limits on memory (ulimit -v, -d, or -l in a program that calls mlockall) leave no room for it: the \
-         calls there are known only from samples",
+        "not recorded, because limits on memory (ulimit -v, -d, or -l in a program that calls mlockall) leave no room for ampere's \
+         measurement library: the calls there are known only from samples",
     ),
     (
         'h',
@@ -19,13 +19,13 @@ const REASONS: [(char, &str); 5] = [
     ('p', "not recorded in full, because the system does not let ampere put wrappers in front of some calls"),
     (
         'k',
-        "recorded without GPU kernels, because its ROCm has no librocprofiler-sdk.so; install the package rocprofiler-sdk of the \
-         same ROCm",
+        "recorded without GPU kernels, because the ROCm in use has no librocprofiler-sdk.so; install the package \
+         rocprofiler-sdk of the same ROCm",
     ),
     (
         'o',
-        "recorded without OpenCL kernels, if it had any, because its OpenCL loader opens no layers; use ocl-icd 2.3 or later, or \
-         Khronos' loader",
+        "recorded without OpenCL kernels, if there were any, because the OpenCL loader in use opens no layers; use ocl-icd 2.3 \
+         or later, or Khronos' loader",
     ),
 ];
 
@@ -52,12 +52,22 @@ mod tests {
     fn processes_are_counted_by_reason() {
         let session = tempfile::tempdir().expect("a directory");
         assert_eq!(notes(session.path()), Vec::<String>::new());
-        for name in ["unrecorded-m12", "unrecorded-m7", "unrecorded-h7", "7.defs", "unrecorded-"] {
+        for name in [
+            "unrecorded-m12",
+            "unrecorded-m7",
+            "unrecorded-h7",
+            "unrecorded-k1",
+            "unrecorded-k2",
+            "7.defs",
+            "unrecorded-",
+        ] {
             std::fs::write(session.path().join(name), "").expect("a file");
         }
         let notes = notes(session.path());
-        assert_eq!(notes.len(), 2);
+        assert_eq!(notes.len(), 3);
         assert!(notes[0].starts_with("2 processes were not recorded, because limits"), "{notes:?}");
         assert!(notes[1].starts_with("1 process was not recorded, because ampere"), "{notes:?}");
+        let without_kernels = "2 processes were recorded without GPU kernels, because the ROCm in use has no";
+        assert!(notes[2].starts_with(without_kernels), "{notes:?}");
     }
 }

@@ -36,7 +36,7 @@ impl Neighbours {
     }
 
     /// Looks for current runs. The runs of this user are known by name. For another user, it is only known whether there are
-    /// sessions.
+    /// sessions, which may also be those of killed runs that wait for `ampere recover`.
     pub fn look(&mut self) {
         let Some(base) = self.own.parent() else { return };
         for other in entries(base).filter(|path| *path != self.own) {
@@ -47,7 +47,8 @@ impl Neighbours {
         for other in base.parent().into_iter().flat_map(entries).filter(|path| path != base) {
             let links = std::fs::symlink_metadata(&other).map_or(0, |data| data.nlink());
             let user = user_of(&other).filter(|_| links > LINKS_WITHOUT_SUBDIRECTORIES);
-            self.seen.extend(user.map(|user| format!("a run of user {user}")));
+            let words = |user| format!("perhaps one of user {user}, who has sessions here");
+            self.seen.extend(user.map(words));
         }
     }
 
@@ -104,5 +105,17 @@ mod tests {
         assert_eq!(seen(&[]), None);
         assert_eq!(seen(&["a", "b"]).as_deref(), Some("a, b"));
         assert_eq!(seen(&["a", "b", "b (in out)", "c", "d"]).as_deref(), Some("a, b (in out) and 2 more"));
+    }
+
+    /// Directories in other file systems may not count their subdirectories as links.
+    #[test]
+    fn a_run_of_another_user_is_said_to_be_possible() {
+        let shared = tempfile::tempdir_in("/dev/shm").expect("a directory in tmpfs");
+        for sessions in ["ampere-1/own", "ampere-2/some", "ampere-3"] {
+            std::fs::create_dir_all(shared.path().join(sessions)).expect("a directory");
+        }
+        let mut neighbours = Neighbours::of(&shared.path().join("ampere-1/own"), None);
+        neighbours.look();
+        assert_eq!(neighbours.words().as_deref(), Some("perhaps one of user 2, who has sessions here"));
     }
 }
