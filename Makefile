@@ -97,7 +97,7 @@ install-files:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
 	install -s -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
 	install -s -m 755 $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
-	@# LD_LIBRARY_PATH names the directory with nothing but the plugin. The names in lib are for those who name lib.
+	@# LD_LIBRARY_PATH gets a directory with nothing but the plugin. The links in lib are for users who add lib to it.
 	install -d $(DESTDIR)$(PREFIX)/lib/ampere-plugin
 	install -s -m 755 $(BIN)/libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/ampere-plugin
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/ampere-plugin/libampere_plugin.so
@@ -118,7 +118,7 @@ install-files:
 	install -m 644 interface/ampere.f90 interface/ampere.py $(DESTDIR)$(PREFIX)/share/ampere/interface
 	scripts/install-book $(DESTDIR)$(PREFIX)/share/ampere/docs
 	$(BIN)/ampere shipped $(DESTDIR)$(PREFIX)/share/ampere
-	@# Links where man and the shells look for them.
+	@# Makes links in the directories in which man and the shells look for these files.
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	cd $(DESTDIR)$(PREFIX)/share/man/man1 && ln -sf ../../ampere/man/man1/*.1 .
@@ -130,7 +130,7 @@ install-files:
 	install -m 644 examples/hip/Makefile examples/hip/README.md examples/hip/*.cpp examples/hip/*.h $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
 	install -m 644 examples/cuda/Makefile examples/cuda/README.md examples/cuda/*.h $(DESTDIR)$(PREFIX)/share/ampere/examples/cuda
 	install -m 644 examples/regions/Makefile examples/regions/regions.* $(DESTDIR)$(PREFIX)/share/ampere/examples/regions
-	@# Environment Modules reads the file without a suffix. Lmod prefers the other one.
+	@# Environment Modules reads the file without a suffix, and Lmod prefers the one with the suffix .lua.
 	install -d $(DESTDIR)$(PREFIX)/share/modulefiles/ampere
 	install -m 644 packaging/modulefiles/ampere.lua $(DESTDIR)$(PREFIX)/share/modulefiles/ampere/$(VERSION).lua
 	install -m 644 packaging/modulefiles/ampere.tcl $(DESTDIR)$(PREFIX)/share/modulefiles/ampere/$(VERSION)

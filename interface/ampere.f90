@@ -1,5 +1,5 @@
 ! ampere's own interface, for Fortran: marks regions and ranges, and counts units of work. Compile this file with the program,
-! but without -finstrument-functions: functions that are recorded would contain the regions that they begin.
+! but without -finstrument-functions: otherwise its functions would be recorded, and would contain the regions that they begin.
 !
 !     use ampere
 !     call ampere_region_begin("solve")
@@ -13,7 +13,7 @@ module ampere
   private
   public :: ampere_region_begin, ampere_region_end, ampere_mark, ampere_work, ampere_range_start, ampere_range_end
 
-  ! struct ampere_functions of ampere.h.
+  ! The counterpart of struct ampere_functions in ampere.h.
   type, bind(c) :: functions
     type(c_funptr) :: region_begin, region_end, mark, work, range_start, range_end
   end type
@@ -70,7 +70,7 @@ module ampere
   logical, save :: is_sought = .false., is_found = .false.
   procedure(named), pointer, save :: region_begin, region_end, mark
   procedure(counted), pointer, save :: work
-  ! Null if the library has no ranges: the first ones had only four functions.
+  ! Null if the library has no ranges: its first versions had only four functions.
   procedure(starter), pointer, save :: range_start => null()
   procedure(ender), pointer, save :: range_end
 
@@ -132,7 +132,7 @@ contains
     call work_double(name, real(units, c_double))
   end subroutine
 
-  ! Whether ampere's library is there. The first calls of several threads may look for it at the same time: all find the same.
+  ! Whether ampere's library is there. Several threads may make their first calls at the same time: all find the same library.
   logical function found()
     if (.not. is_sought) call find()
     found = is_found

@@ -5,13 +5,14 @@
  *     ampere_work("steps", 100);
  *     ampere_region_end("solve");
  *
- * There is nothing to link. Without `ampere run`, each call is a comparison. The functions may be called by any thread at any
- * time, before MPI_Init and after MPI_Finalize, too. The names are copied. Regions of a thread nest: an end also ends the
+ * There is nothing to link. Without `ampere run`, each call costs a comparison. The functions may be called by any thread at
+ * any time, before MPI_Init and after MPI_Finalize, too. The names are copied. Regions of a thread nest: an end also ends the
  * regions that began inside, and an end without a begin does nothing. Ranges may overlap, and end on another thread: they are
  * counted and timed, but have no energy of their own.
  *
  * The first call looks for ampere's library, which `ampere run` names in AMPERE_INTERFACE. In a program that is statically
- * linked, the calls do nothing; its linker may warn of dlopen. The interface keeps its form: a program need not be compiled again for another version of ampere. */
+ * linked, the calls do nothing; its linker may warn of dlopen. The interface does not change: a program need not be compiled
+ * again for another version of ampere. */
 #ifndef AMPERE_H
 #define AMPERE_H
 
@@ -34,7 +35,7 @@ struct ampere_functions {
 	void (*range_end)(unsigned long long range);
 };
 
-/* Functions that are recorded in a program would contain the regions that they begin. */
+/* Keeps the functions of this header from being recorded. Otherwise they would contain the regions that they begin. */
 #ifdef __GNUC__
 #define AMPERE_NOT_RECORDED __attribute__((no_instrument_function))
 #else
@@ -47,18 +48,18 @@ struct ampere_functions {
 extern void *dlopen(const char *file, int mode) __attribute__((weak));
 extern void *dlsym(void *__restrict__ handle, const char *__restrict__ name) __attribute__((weak));
 
-/* The library's functions; `none` if there is no library, and null before the first call. There is one for each program or
- * library that uses this header. */
+/* The library's functions; `ampere_none` if there is no library, and null before the first call. Each program or library that
+ * uses this header has its own variables. */
 __attribute__((weak, visibility("hidden"))) const struct ampere_functions *ampere_found;
 __attribute__((weak, visibility("hidden"))) struct ampere_functions ampere_none;
-/* Whether the library has ranges: the first ones had only four functions. */
+/* Whether the library has ranges: its first versions had only four functions. */
 __attribute__((weak, visibility("hidden"))) int ampere_has_ranges;
 
 __attribute__((weak, visibility("hidden"), noinline, cold, no_instrument_function)) const struct ampere_functions *ampere_find(void) {
 	enum { AMPERE_LAZY = 1, AMPERE_AT_BASE = 7 };
 	const struct ampere_functions *found = 0;
 	const char *file = getenv("AMPERE_INTERFACE");
-	/* A statically linked program has no loader, which is at this address, and must not open libraries. */
+	/* This is the address of the loader. A statically linked program has none, and must not open libraries. */
 	int is_dynamic = getauxval(AMPERE_AT_BASE) != 0;
 	void *library = file && *file && is_dynamic && dlopen && dlsym ? dlopen(file, AMPERE_LAZY) : 0;
 	if (library) {

@@ -12,7 +12,7 @@ pub struct Ran {
     pub output: Vec<u8>,
 }
 
-/// What a process has used, with all children that it has waited for.
+/// The resources that a process has used, including those of all children that it has waited for.
 pub struct Used {
     pub cpu_seconds: f64,
     /// The peak of resident memory. Pages of files count only if they are mapped; `ampere` and the bare OTF2 reader (`bare.rs`)
@@ -87,7 +87,7 @@ pub fn attribute(trace: &Path) -> Command {
     command
 }
 
-/// Free bytes of a directory's file system.
+/// Returns the free bytes of a directory's file system.
 pub fn free_bytes(directory: &Path) -> u64 {
     rustix::fs::statvfs(directory).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize))
 }

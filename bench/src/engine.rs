@@ -1,4 +1,4 @@
-//! The attribution engine alone: many ranks that share one device, 20 frames deep.
+//! Measures the attribution engine alone, for many ranks that share one device. Each rank is up to 20 frames deep.
 
 use crate::{Figure, least, medians};
 use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Sharing};

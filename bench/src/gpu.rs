@@ -18,9 +18,9 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let place = tempfile::tempdir()?;
     let hip = Program::hip(place.path())?;
     let cuda = Program::cuda(place.path())?;
-    // With `timed` in its variable, a stand-in prints how long ampere's functions took (tests/stand-ins). The words after it are
-    // arguments of hip_kernels.c and cuda_kernels.c (tests/programs). Here, the latter uses one stream and kernels of 100 ns and
-    // 300 ns, and waits for them only at the end.
+    // With `timed` in its variable, a stand-in prints how long ampere's functions took (tests/stand-ins). The lists of words are
+    // the arguments of hip_kernels.c and cuda_kernels.c (tests/programs). Here, the latter uses one stream and kernels of 100 ns
+    // and 300 ns, and waits for them only at the end.
     let [hip_launch, hip_record] = hip.times("STAND_IN_ROCPROFILER", "timed", &["bench", LAUNCHES])?;
     let [cuda_launch, cuda_record] =
         cuda.times("STAND_IN_CUPTI", "timed=1", &[LAUNCHES, "1", "100", "late"])?;

@@ -53,7 +53,7 @@ fn monotonic() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
 }
 
-/// Seconds from each change to the end of the first scrape that shows it.
+/// Returns the seconds from each change to the end of the first scrape that shows it.
 fn measure() -> anyhow::Result<Vec<f64>> {
     let library = crate::child::stand_in()?;
     let shm = tempfile::tempdir_in("/dev/shm")?;
@@ -112,7 +112,7 @@ fn scrape(address: &str) -> std::io::Result<String> {
     Ok(body)
 }
 
-/// Returns the latencies of the changes between two times. After the second one the counter no longer changes.
+/// Returns the latencies, in seconds, of the changes between `begin` and `end`. After `end` the counter no longer changes.
 fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> anyhow::Result<Vec<f64>> {
     let (_, all) = *scrapes.last().context("no scrape showed any energy")?;
     let last_step = (end / STEP_SECONDS).floor();

@@ -241,7 +241,7 @@ impl Feed {
         self.finish(written)
     }
 
-    /// Writes `rate` events per second in all locations together.
+    /// Writes events with [`Feed::write_at_rate`], and ends the run.
     pub fn run_at_rate(mut self, rate: f64, duration: Duration) -> anyhow::Result<Outcome> {
         let written = self.write_at_rate(rate, duration)?;
         self.finish(written)
@@ -257,7 +257,7 @@ impl Feed {
         Ok((run.cpu_nanoseconds - begun) / events as f64)
     }
 
-    /// Returns the number of events that it has written.
+    /// Writes `rate` events per second in all locations together. Returns the number of events that were written.
     pub fn write_at_rate(&mut self, rate: f64, duration: Duration) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let mut written = 0;
@@ -515,7 +515,7 @@ fn tree(level: u32, deep: u32, wide: u32, records: &mut Vec<Record>) {
     }
 }
 
-/// Size of a trace's event files.
+/// Returns the size of a trace's event files in bytes.
 pub fn event_bytes(traces: &Path) -> f64 {
     let files = std::fs::read_dir(traces).into_iter().flatten().flatten();
     let events = files.filter(|file| file.path().extension().is_some_and(|end| end == "evt"));

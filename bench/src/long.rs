@@ -1,5 +1,5 @@
-//! `ampere attribute` on a long trace, compared with OTF2's C library, which reads the same events and does nothing; both run as
-//! whole processes. Two lengths of the trace show that the memory does not depend on the length.
+//! Measures `ampere attribute` on a long trace, compared with OTF2's C library, which reads the same events and does nothing.
+//! Both run as whole processes. Two lengths of the trace show that the memory does not depend on the length.
 
 use crate::trace::{Event, ManyPaths, Shape, Walk, Written};
 use crate::{Figure, bare, child, median, medians};

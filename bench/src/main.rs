@@ -165,7 +165,7 @@ pub fn in_turn<const N: usize>(rounds: usize, steps: u64, mut works: [&mut dyn F
     .unwrap_or([f64::NAN; N])
 }
 
-/// Measures several things in turn, every other round in the opposite order. Returns the medians.
+/// Measures several quantities in turn, every other round in the opposite order. Returns the medians.
 pub fn medians<const N: usize>(
     rounds: usize,
     mut measure: impl FnMut(usize) -> anyhow::Result<f64>,

@@ -1,4 +1,4 @@
-//! `ampere report` on a run of many nodes with eight ranks each: its time, its memory, and its calls to the file system.
+//! Measures `ampere report` on a run of many nodes with eight ranks each: its time, its memory, and its calls to the file system.
 
 use crate::trace::{Event, Shape};
 use crate::{Figure, child};
@@ -96,7 +96,7 @@ fn write(run: &Path, one: &Value, nodes: usize) -> anyhow::Result<usize> {
     Ok(bytes)
 }
 
-/// Seconds that it takes to read all summaries as JSON.
+/// Returns the seconds that it takes to read all summaries as JSON.
 fn read(run: &Path) -> anyhow::Result<f64> {
     let begun = Instant::now();
     for entry in std::fs::read_dir(run)? {
@@ -107,7 +107,7 @@ fn read(run: &Path) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Number of files that are opened, and of other calls with a path; `None` without strace.
+/// Returns the number of files that a command opens, and that of its other calls with a path; `None` without strace.
 fn file_operations(command: &Command) -> anyhow::Result<Option<(f64, f64)>> {
     let counts = tempfile::NamedTempFile::new()?;
     let mut traced = Command::new("strace");

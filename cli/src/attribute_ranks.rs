@@ -30,8 +30,8 @@ impl LaunchedProcess {
         Some(LaunchedProcess { rank, size })
     }
 
-    /// Attributes this process' share. Returns the joined figures if all other shares have been attributed, and `None` if not or
-    /// if this rank has no share.
+    /// Attributes this process' share. Returns the joined figures if all other shares have been attributed before, and otherwise
+    /// `None`. Returns `None` also if this rank has no share.
     pub fn attribute(
         self,
         trace: &Path,

@@ -142,7 +142,7 @@ fn groups_of(directories: &[PathBuf]) -> Vec<Vec<PathBuf>> {
     groups
 }
 
-/// Reads the summaries of all runs. If a group has several, a run that was named twice is an error.
+/// Reads the summaries of all runs. If any group has several runs, a run that was named twice is an error.
 fn load(groups: Vec<Vec<PathBuf>>) -> anyhow::Result<Vec<Vec<Named>>> {
     let bar = Progress::of("runs");
     let begun = Instant::now();

@@ -33,8 +33,8 @@ pub fn find() -> anyhow::Result<Installation> {
     if !collector.is_file() {
         bail!("no ampere-collector in {}: build or install all of ampere", here.display());
     }
-    // An installation has the plugin in a directory of its own. In LD_LIBRARY_PATH, `lib` would give the command other libraries
-    // of this directory instead of its own ones.
+    // In an installation, the plugin has a directory of its own, which is added to LD_LIBRARY_PATH. If `lib` were added
+    // instead, the command might load other libraries from there in place of its own.
     let plugin = library("ampere-plugin/libscorep_substrate_ampere.so")
         .or_else(|_| library("libscorep_substrate_ampere.so"))?;
     let plugin = std::fs::canonicalize(&plugin).unwrap_or(plugin);

@@ -117,8 +117,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Prints a line for each variable that looks like a misspelt one of ampere's. Other names with the same prefix are ignored,
-/// because environment modules set them.
+/// Prints a line for each variable whose name looks like a misspelt name of ampere's variables. Other names with the same prefix
+/// are ignored, because environment modules set them.
 fn warn_of_misspelt_variables() {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     for name in names.filter(|name| name.starts_with(PREFIX) && setting(name).is_none()) {

@@ -73,7 +73,7 @@ pub struct ReportArguments {
     timeline: TimelineArguments,
 }
 
-/// The figure that the width of a box shows.
+/// The joules that `flamegraph`, `folded` and `pprof` show for each call path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Metric {
     Joules,
@@ -174,7 +174,7 @@ pub fn write_summary(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses to write what is not text to a terminal.
+/// Refuses to write a binary format to a terminal.
 fn refuse_terminal(format: Format, output: Option<&Path>) -> anyhow::Result<()> {
     let is_binary = matches!(format, Format::Parquet | Format::Pprof | Format::Perfetto);
     ensure!(

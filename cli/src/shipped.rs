@@ -1,5 +1,5 @@
 //! Writes what `make install` installs in addition to programs. Manual pages and completions are made from the definition of
-//! the command line, and the references of the documentation from the tables of settings and metrics.
+//! the command line, and the reference of settings from their table. The reference of metrics is a page of the book.
 
 use crate::usage::EXAMPLES;
 use ampere_settings::reference;
@@ -28,7 +28,7 @@ const SECTIONS: [(&str, &str); 3] = [
     (
         "EXIT STATUS",
         "0; the command's own for ampere run, 127 if there is no such command and 126 if it cannot be run; 1 for a failure that \
-         is explained in one line on standard error; 2 for wrong usage.",
+         is explained in one line on standard error; 2 for wrong usage; 3 if a run exceeds the limit of ampere compare --fail-above.",
     ),
     (
         "FILES",

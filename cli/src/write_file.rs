@@ -32,7 +32,7 @@ pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()
 fn leads_to_descriptor(path: &Path) -> io::Result<bool> {
     let mut at = path.to_owned();
     for _ in 0..40 {
-        // What is in /dev/shm is not a device: every user may put files there.
+        // A file in /dev/shm is not a device: every user may put files there.
         if at.starts_with("/proc") || at.starts_with("/dev") && !at.starts_with("/dev/shm") {
             return Ok(true);
         }

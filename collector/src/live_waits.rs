@@ -81,13 +81,13 @@ enum State {
 /// The ranks of a running job, and their MPI events until these can be passed on.
 pub(crate) struct LiveWaits {
     state: State,
-    /// The number of each rank of this node and its process, by its rank in MPI_COMM_WORLD.
+    /// The number of each rank of this node in [`Waiting`], and the index of its process, by its rank in MPI_COMM_WORLD.
     numbers: HashMap<u32, (u32, usize)>,
     /// The number of all ranks of the job.
     size: u32,
     /// The numbers of the communicators that have been used.
     comms: HashMap<Key, u32>,
-    /// For each communicator with Score-P's key, the rank's number by its rank in the communicator.
+    /// For each communicator with Score-P's key: the numbers of its ranks on this node, by their ranks in the communicator.
     shared: HashMap<(u32, u32), BTreeMap<u32, u32>>,
     /// Whether each region is a function of MPI.
     is_mpi: Vec<bool>,
@@ -96,7 +96,7 @@ pub(crate) struct LiveWaits {
     settled: Instant,
     /// In a replay, the number of processes, all of which are played on this node.
     played: Option<usize>,
-    /// The greatest error of one node's times on the clock of another. Only a replay has processes of several nodes.
+    /// The greatest error of one node's times on the clock of another, in ticks. Only a replay has processes of several nodes.
     clock_error: Timestamp,
 }
 
@@ -232,7 +232,7 @@ impl LiveWaits {
         let key = known.map(|communicator| Key::of(&communicator.members, size));
         let is_known = |key: &Key| match key {
             Key::Own => true,
-            // The numbers of processes of another MPI_COMM_WORLD are known when the run has ended.
+            // The numbers of processes of another MPI_COMM_WORLD are known only when the run has ended.
             Key::Ranks(ranks) => ranks.iter().all(|rank| *rank < self.size),
             Key::Shared { size, .. } => *size <= RANKS_MAX,
         };

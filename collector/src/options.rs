@@ -30,7 +30,7 @@ pub struct Options {
     pub run_id: String,
     /// In a replay, the trace that is played.
     pub replay: Option<Replay>,
-    /// The manifest; if there was an earlier collector, with what that one found out.
+    /// The manifest. If there was an earlier collector, it contains what that collector found out.
     pub manifest: Manifest,
     /// The summary that an interrupted run has left: it contains facts that no record contains.
     pub left: Option<Box<Summary>>,

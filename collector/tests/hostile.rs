@@ -81,7 +81,7 @@ fn overwrite(paths: &[PathBuf], seed: u64, stop: &AtomicBool, written: &AtomicU6
     };
     while !stop.load(Ordering::Relaxed) {
         let map = &maps[(next() % maps.len() as u64) as usize];
-        // Sometimes positions, mostly records: of known kinds, with times of about now.
+        // Sometimes a position is overwritten, and mostly a record, with a known kind or with a time of about now.
         let (at, value) = match next() % 16 {
             0 => ([128, 136, 256, 24, 16, 4072][(next() % 6) as usize], next() >> (next() % 64)),
             1 => (next() as usize % map.len(), next()),

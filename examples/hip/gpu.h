@@ -2,7 +2,7 @@
  * it is used.
  *
  * Kernels work with any number of threads: each begins at item `first_item()` and takes every `item_stride()`th one. A GPU runs
- * them with thousands of threads, a CPU with one. There a launch is one call of a function that has the kernel's name, so
+ * them with thousands of threads, a CPU with one. On a CPU, a launch is one call of a function that has the kernel's name, so
  * that a profile of the program on the CPU has the same names as one on the GPU.
  */
 #ifndef GPU_H

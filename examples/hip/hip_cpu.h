@@ -1,5 +1,5 @@
-/* The part of HIP that the examples use, on the CPU, to try the examples and ampere without an AMD GPU. Memory is the host's, a
- * stream does everything at once, and HIP_CPU_DEVICES sets the number of devices (2 by default). */
+/* The part of HIP that the examples use, on the CPU, to try the examples and ampere without an AMD GPU. Memory is the host's.
+ * Each operation of a stream is complete when its call returns. HIP_CPU_DEVICES sets the number of devices (2 by default). */
 #ifndef HIP_CPU_H
 #define HIP_CPU_H
 

@@ -29,7 +29,7 @@ static long steps = 1000;
 static double *x, *gpu_x;
 static double half_s;
 
-/* Enough threads for every unit of any GPU there is. */
+/* Allocates an element for each thread: enough threads for all units of any GPU. */
 static void allocate(void) {
     n = WHERE[0] == 'G' ? 1 << 19 : 64;
     x = (double *)calloc(n, sizeof(double));
@@ -44,7 +44,7 @@ static void one_burn(void) {
     CHECK(hipDeviceSynchronize());
 }
 
-/* A launch takes a hundredth of a phase, which is the precision of the edges. */
+/* Chooses the number of steps so that a launch takes a hundredth of a phase, which is the precision of the edges. */
 static void find_steps(void) {
     one_burn(); /* the first one loads the code */
     double begin = seconds_now();

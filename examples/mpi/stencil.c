@@ -68,7 +68,8 @@ static double sum_block(int first) {
     return sum;
 }
 
-/* How much the plate still changes, over all ranks. Also agrees on when to stop: the clocks of two ranks differ. */
+/* Returns how much the plate still changes, summed over all ranks. Sets the longest elapsed time of all ranks, so that all
+ * ranks stop after the same iteration although their clocks differ. */
 static double residual(double elapsed_s, double *elapsed_max_s) {
     double mine[2] = {0, elapsed_s}, sum, all;
     for (int i = 1; i <= rows; i += BLOCK) mine[0] += sum_block(i);

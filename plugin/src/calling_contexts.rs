@@ -139,8 +139,8 @@ mod tests {
     use super::*;
     use crate::test_ring::TestRing;
 
-    /// A context's number is that of its parent times 10, plus its own digit: 0 for no context. Its region is that digit; 6 to 9
-    /// are other places in the regions 1 to 4.
+    /// A context's number is that of its parent times 10, plus its own digit; the number 0 means no context. Its region is that
+    /// digit; 6 to 9 are other places in the regions 1 to 4.
     extern "C" fn parent(context: AnyHandle) -> u32 {
         context / 10
     }

@@ -1,4 +1,4 @@
-//! Events for the trace alone: messages, collectives, requests and teams of threads.
+//! Events for the trace and for the energy of waiting in MPI: messages, collectives, requests and teams of threads.
 //!
 //! An event names its communicator by a handle. The first event of a communicator writes the communicator's members into the
 //! definitions log: when Score-P announces the handle, it does not know them yet.

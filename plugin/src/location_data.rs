@@ -37,7 +37,7 @@ pub struct Inner {
 }
 
 const FREE: usize = 0;
-/// The distance on the stack by which a signal handler is distinguished from the function that it interrupted: the kernel puts
+/// The distance on the stack by which a signal handler is distinguished from the function that it interrupted. The kernel puts
 /// more bytes between their frames, and our functions that read stack addresses are closer to each other.
 const SIGNAL_FRAME: usize = 512;
 /// Flag in `busy`, where stack addresses are even: a signal handler's events were dropped.

@@ -67,8 +67,9 @@ impl RingSizes {
         RingSizes { fixed: None, left: AtomicU64::new(bytes) }
     }
 
-    /// Returns the size of a new location's ring: that which the user has set, or else the largest power of two that is at most
-    /// half of the remaining bytes, so that later locations get some, too, clamped to the limits for a location of this kind.
+    /// Returns the size of a new location's ring in bytes. It is the size that the user has set, or else the largest power of two
+    /// that is at most half of the remaining bytes, so that later locations get some, too. That power is clamped to the limits
+    /// for a location of this kind.
     pub fn next(&self, id: u32, is_gpu: bool) -> u64 {
         let bytes_max = match id {
             0 => MAIN_BYTES_MAX,

@@ -14,7 +14,7 @@ if sys.version_info < (3, 8):
     raise ImportError("ampere needs Python 3.8 or later; this is %d.%d" % sys.version_info[:2])
 
 from ._ensemble import AmpereSession, Ensemble, MetricConfig, MetricType, connect
-from ._interface import mark, region, region_begin, region_end, work
+from ._interface import mark, range_end, range_start, region, region_begin, region_end, work
 from ._live import live
 from ._program import Error
 from ._results import Frame, Run, attribute, load
@@ -34,6 +34,8 @@ __all__ = [
     "live",
     "load",
     "mark",
+    "range_end",
+    "range_start",
     "region",
     "region_begin",
     "region_end",

@@ -1,4 +1,7 @@
-"""The interface of the Python ampere (github.com/adam-mcdaniel/ampere) over this ampere's attribution: see "Coming from another tool"."""
+"""The interface of the Python ampere (github.com/adam-mcdaniel/ampere), implemented with the attribution of this ampere.
+
+The page "Coming from another tool" of the book explains it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AmpereSession", "Ensemble", "MetricConfig", "MetricType", "connect"]
 
-# Points of a metric over the whole run.
+# The number of points of a metric over the whole run.
 _POINTS = 1000
 
 
@@ -31,9 +34,9 @@ class MetricType(Enum):
 
 
 class MetricConfig(NamedTuple):
-    """How a metric becomes joules: its kind, and the joules or watts of a raw value of 1.
+    """How the values of a metric are read: their kind, and the joules or watts for a raw value of 1.
 
-    `interpolation_kind` has no effect: a value is valid for the time that the metric's mode in the trace says.
+    `interpolation_kind` has no effect: the metric's mode in the trace defines for which time a value is valid.
     """
 
     kind: MetricType
@@ -72,7 +75,7 @@ class Node:
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """The metrics that are devices, by name. The trace is attributed for them when they are first asked for."""
+        """The metrics that are devices, by name. The trace is attributed for them when this is first read."""
         if self._metrics is None:
             files = _Files()
             sections = [_section(_pattern(key), config) for key, config in self._configs.items()]
@@ -215,7 +218,7 @@ class Ensemble:
 
 
 def _as_there(calls: pandas.DataFrame, run: str, node: str, strategy: str, mode: str) -> pandas.DataFrame:
-    """Returns the columns of the Python ampere."""
+    """Returns calls in the columns that the Python ampere has."""
     pandas = _module("pandas")
     value = calls[f"{strategy}_joules"]
     if mode != "quantity":
@@ -223,7 +226,7 @@ def _as_there(calls: pandas.DataFrame, run: str, node: str, strategy: str, mode:
         value = value / seconds.where(seconds > 0)
     columns = {"Start Time": calls.start / 1e9, "End Time": calls.end / 1e9, "Name": calls.region, "Depth": calls.depth}
     columns.update({"Value": value, "Rank": calls["rank"], "Node": node, "Run": run})
-    # Names as categories of each run could not be put together again.
+    # The categories of several runs differ and cannot be concatenated, so names become plain objects.
     return pandas.DataFrame(columns).astype({"Name": object, "Rank": object})
 
 

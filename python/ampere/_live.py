@@ -16,12 +16,13 @@ __all__ = ["live"]
 
 
 def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict[str, Any]:
-    """Returns the figures of a run at this moment, those of its page (`/page.json`).
+    """Returns the current figures of a run, which are those of its page (`/page.json`).
 
-    `where` is the address that the run printed, or its output directory. A token is needed for an address that is not loopback;
-    without one, that of `AMPERE_TOKEN_FILE` or of the output directory is used. Call it again for newer figures: a collector makes
-    them several times a second. When the run has ended and its collector with it, the call fails with an `Error`.
+    `where` is the address that the run printed, or its output directory. An address that is not loopback needs a token: if
+    `token` is None, the one in `AMPERE_TOKEN_FILE` or in the output directory is used. Call this function again for newer
+    figures: a collector makes them several times a second. After the run and its collector have ended, it raises an `Error`.
     """
+    import http.client
     import urllib.error
     import urllib.request
 
@@ -37,12 +38,12 @@ def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict
         request.add_header("Authorization", f"Bearer {token}")
 
     class NoRedirect(urllib.request.HTTPRedirectHandler):
-        """A collector sends nobody to another address, which would get the token."""
+        """Follows no redirection: a collector never sends one, and the other address would get the token."""
 
         def redirect_request(self, *_: Any) -> None:
             return None
 
-    # The proxies of the environment are for other sites.
+    # The proxies that the environment names are not used, because they are for other sites.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
     try:
         with opener.open(request, timeout=timeout) as answer:
@@ -52,7 +53,7 @@ def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict
         raise Error(f"{url} answers {error.code}: {error.read().decode('utf-8', 'replace').strip() or error.reason}") from None
     except urllib.error.URLError as error:
         raise Error(f"{url} does not answer: {error.reason}; is the run still running?") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
         raise Error(f"{url} does not answer as ampere does: {error}") from None
     # A collector that has just started does not know its run's id yet.
     if run and of_run not in ("", run):
@@ -78,7 +79,7 @@ def _address(where: str) -> tuple[str, str | None, str]:
         raise Error(f"the run in {where} listens on {url}: Python can only read addresses that begin with http://")
     own_node = re.escape(os.uname().nodename) + "(-[0-9a-f]{8})?"
     if node and not re.fullmatch(own_node, node):
-        # On this node, another collector may listen at such an address.
+        # A wildcard address would mean this node, where another collector may listen.
         url = re.sub(r"^http://(0\.0\.0\.0|\[::\]):", f"http://{node}:", url)
         if re.match(r"http://(127\.|\[::1\])", url):
             raise Error(f"the run in {where} can be reached only on {node} ({url}): call this there, or start the run with --listen")

@@ -28,7 +28,7 @@ def program() -> str:
 
 
 def ampere(*words: str) -> None:
-    """Runs the program. Its output goes to files that the words name; its error becomes an exception."""
+    """Runs the program with these arguments, which name the files for its results. Its error message becomes an `Error`."""
     import subprocess
 
     done = subprocess.run(
@@ -36,7 +36,7 @@ def ampere(*words: str) -> None:
     )
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        # Lines before and after it are notes, and how the command line is written.
+        # Notes come before the error, whose line has one of these prefixes. Lines without a prefix explain the usage.
         reasons = [line for line in lines if line.startswith(("ampere: ", "error: "))] or lines[-1:]
-        reason = reasons[0] if reasons else f"ampere {words[0]} ended with status {done.returncode}"
+        reason = reasons[-1] if reasons else f"ampere {words[0]} ended with status {done.returncode}"
         raise Error(reason.split(": ", 1)[-1])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "Run", "attribute", "load"]
 
-# Rows that a notebook shows.
+# The number of rows that a notebook shows.
 _ROWS_SHOWN = 20
 
 
@@ -81,7 +81,10 @@ class Frame:
         return polars.read_parquet(self.path)
 
     def to_dask(self) -> dask.dataframe.DataFrame:
-        """Returns a data frame of Dask, which reads a file in parts. Keep this table while it is used."""
+        """Returns a data frame of Dask, which reads a file in parts.
+
+        Keep this table as long as the data frame is used, because a temporary file is removed with the table.
+        """
         frames = _module("dask.dataframe")
         if self._columns is not None:
             return frames.from_pandas(self.to_pandas(), npartitions=1)
@@ -141,7 +144,7 @@ class Run:
         self._options = options
         self._files = files
         self._summary: dict[str, Any] | None = None
-        # The program reads the whole summary for this, so a damaged one is an error at once.
+        # For this the program reads the whole summary, so a damaged summary is reported when a run is loaded.
         self._call_paths = self._report("call_paths.parquet", directory, ["-f", "parquet"])
 
     def _report(self, name: str, results: str, options: list[str]) -> Frame:
@@ -206,7 +209,10 @@ class Run:
         return Frame(path=path, keep=self._files)
 
     def timeline(self, by: str = "rank", bins: int = 100) -> Frame:
-        """Joules and watts over time, by the policy of the settings: by rank, device, region, waiting or balance: the columns of `ampere report -f timeline`."""
+        """Returns joules and watts over time, in the columns of `ampere report -f timeline`.
+
+        `by` is rank, device, region, waiting or balance. Joules are divided by the policy of the settings.
+        """
         config = [word for word in self._options if word.startswith("--config=")]
         options = ["-f", "timeline", "--by", by, "--bins", str(bins), *config]
         return self._report(f"timeline-{by}-{bins}.parquet", self._trace, options)
@@ -227,9 +233,10 @@ class Run:
 
 
 def load(directory: Path, *, config: Path | None = None) -> Run:
-    """Reads the results of a run: its directory or summary.json. `config` is its settings file, for single calls and timelines.
+    """Reads the results of a run from its directory or its summary.json.
 
-    The results of a run that was cut off are finished first, as `ampere report` does it.
+    `config` is the settings file of the run, which single calls and timelines need. The results of an interrupted run are
+    finished first, as by `ampere report`.
     """
     path = os.fspath(directory)
     trace = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "traces.otf2")

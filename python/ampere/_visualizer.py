@@ -51,7 +51,10 @@ class Visualizer:
         *,
         save_path: Path | None = None,
     ) -> None:
-        """Draws metrics as lines that start at 0 above the calls of ranks. A metric has, or is, a name, times and values."""
+        """Draws metrics as lines that start at 0, above the calls of ranks.
+
+        A metric is an object with a name, times and values, or a tuple of these three.
+        """
         pyplot = _module("matplotlib.pyplot")
         heights = [1.0] + [1.5] * len(ranks)
         size = (14, 3 + 2 * len(ranks))
@@ -83,7 +86,10 @@ class Visualizer:
         top_n: int = 24,
         aggregation_func: str = "mean",
     ) -> None:
-        """Draws a value for each function and rank: `aggregation_func` of its calls. `sort_by`: a rank, or else their sum."""
+        """Draws a value for each function and rank: `aggregation_func` of its calls.
+
+        Functions are sorted by their values on the rank `sort_by`, or by the sums over all ranks if there is no such rank.
+        """
         if "Rank" not in df:
             df = df.assign(Rank="All")
         matrix = df.pivot_table(index="Name", columns="Rank", values="Value", aggfunc=aggregation_func)
@@ -113,7 +119,7 @@ class Visualizer:
         *,
         save_path: Path | None = None,
     ) -> None:
-        """Draws how many calls have which value."""
+        """Draws a histogram of the values of all calls."""
         figure, axes = _module("matplotlib.pyplot").subplots()
         axes.hist(attributed_df["Value"].dropna(), bins=bins)
         axes.set(title=f"{title}: {metric_name}", xlabel=metric_name, ylabel="Calls")

@@ -1,4 +1,4 @@
-"""The part of Arkouda that the example of the Python ampere calls, over pandas: `import ampere.arkouda as ak`."""
+"""The part of Arkouda that the example of the Python ampere calls, implemented with pandas: `import ampere.arkouda as ak`."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ fn bounded(value: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}...#{hash:016x}", &value[..begin]))
 }
 
-/// Series: the values of the labels of each, in the order of [`Metric::labels`], and its value.
+/// The series of a metric. Each has the values of its labels, in the order of [`Metric::labels`], and its value.
 type Series<'a> = Vec<(Vec<&'a str>, f64)>;
 
 const fn counter(
@@ -142,7 +142,7 @@ const fn counter(
     Metric { stem, unit, kind: MetricType::Counter, labels, help, series: Values::Of(series) }
 }
 
-/// A gauge's unit is a part of its name.
+/// Makes a gauge, whose unit is a part of its name.
 const fn gauge(
     stem: &'static str,
     labels: &'static [&'static str],

@@ -72,8 +72,8 @@ impl Range<'_> {
     }
 }
 
-/// Converts OpenMetrics text to the classic format. Its HELP and TYPE lines give a counter the name of its series, with
-/// `_total`. Units and the end mark are left out.
+/// Converts OpenMetrics text to the classic format. In that format, the HELP and TYPE lines give a counter the name of its
+/// series, with `_total`. Units and the end mark are left out.
 pub(crate) fn classic(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = "";

@@ -24,8 +24,8 @@ Three policies, all conserving (attributed + idle == total of the counter betwee
                to their exclusive run time there, and to idle only if none ran at all.
   active       an interval's joules are static (baseline watts times its length, at most all of them) and dynamic (the rest). Static
                joules are divided as by time_sliced; dynamic ones in proportion to the time that each frame was active in the interval,
-               and are idle if nothing was. A location with the activity metric was active for as long as the metric says; one without
-               it, whenever a frame was open. The activity of a process's locations that are not consumers is divided among the
+               and are idle if nothing was. A location with the activity metric was active for the seconds that the metric counts; one
+               without it, whenever a frame was open. The activity of a process's locations that are not consumers is divided among the
                frames of its first consumer, by the time that each was open in the interval. On a device with "kernels", only
                those count: a process was active while at least one of its streams had a frame open. 'exclusive' is static + dynamic. With
                this policy, 'resolved' and 'possible' are the dynamic joules of the intervals in which only this call path was active, and of
@@ -35,7 +35,7 @@ Three policies, all conserving (attributed + idle == total of the counter betwee
 other consumer was active. 'possible' is the most: all sample intervals in which it ran at all. If two samples have the same time,
 the joules between them may belong to paths that ran until then. Both are keyed by call path; 'possible_regions' is 'possible' by
 innermost region.
-A power metric's value is held from its sample on, or, if OTF2's mode is "last", since the sample before.
+A power metric's value holds from its sample until the next one or, if OTF2's mode is "last", from the previous sample until its own.
 A location whose event file is missing is skipped, and listed under "skipped". A region that is never left ends with the last enter,
 leave or sample of its location.
 """

@@ -26,19 +26,20 @@ Terms
     also on one node, so that a rank may leave a barrier tens of microseconds before the last one enters it.)
  5. Between different nodes, a wait that is shorter than twice the clock error does not count.
  6. If a frame has several waits (MPI_Waitall, MPI_Sendrecv), only the one with the latest T counts, for all of [E, T]. [S] If these are
-    equal, a late sender counts before a late receiver and that before a collective, then the first event of the location. [D]
+    equal, a late sender takes precedence over a late receiver, and a late receiver over a collective. Among equal kinds, the first event
+    of the location does. [D]
 
 Messages
  7. MpiSend and MpiIsend send; MpiRecv and MpiIrecv receive. The k-th send of a communicator, sender, receiver and tag matches the k-th
-    receive of them. They are ordered by these events, so requests are ordered by their completion. [S] (Two requests of one sender and tag that
-    complete in another order than they were made are therefore exchanged.) Lengths are not compared.
+    receive with the same four. They are ordered by these events, so requests to receive are ordered by their completion. [S] (Two requests of
+    one sender and tag that complete in another order than they were made are therefore exchanged.) Lengths are not compared.
  8. A cancelled MpiIsend is no message. A cancelled request to receive has no MpiIrecv.
  9. Each pair is a matched message. Each send without a receive and each receive without a send is an unmatched one, and waits for nothing.
 10. Late sender: the frame of the receiving event waits for the entry of the send.
-    A rank that asks for a message before it receives it waits where it asks. The frame of MPI_Probe or MPI_Mprobe (in Fortran's names,
-    too) that was left last belongs to the first receive of its location that was entered after that, or whose request was made after
-    that, and that has a known sender. If the entry of that receive's send is not after the enter of the receive's own frame, the frame
-    of the probe waits for it. [D]
+    A rank that asks for a message before it receives it waits where it asks. A probe is a frame of MPI_Probe or MPI_Mprobe (also under
+    Fortran's names). The last probe of a location belongs to the location's next receive that was entered, or whose request was made,
+    after the probe was left, and that has a known sender. If the entry of that receive's send is not after the enter of the receive's
+    own frame, the probe waits for the send. [D]
 11. Late receiver: the frame of an MpiSend waits for the entry of the receive if it is left after that entry, or before it by at most 1 % of
     its own duration [D]: a send that did not wait is much shorter than that. For an MpiIrecv, the entry is that of its MpiIrecvRequest;
     without one there is no late receiver. An MpiIsend does not wait.
@@ -47,7 +48,8 @@ Collectives
 12. The k-th MpiCollectiveEnd of a communicator on each of its members is one operation. It counts only if all members have one, with the same
     operation and root. A member enters at the entry of this event.
 13. Kinds: "barrier" is BARRIER. "n-to-n" are ALLGATHER(V), ALLTOALL(V, W), ALLREDUCE, REDUCE_SCATTER(_BLOCK), SCAN and EXSCAN. "1-to-n" are
-    BCAST and SCATTER(V). "n-to-1" are GATHER(V) and REDUCE. Nothing waits in the others: creating and freeing handles, and unknown ones. [S]
+    BCAST and SCATTER(V). "n-to-1" are GATHER(V) and REDUCE. No member waits in other operations: creating and freeing handles, and unknown
+    ones. [S]
 14. In barriers and n-to-n operations, each member waits for the last of all to enter; in 1-to-n operations, for the root. In n-to-1
     operations, the root waits for the last of the others. In SCAN and EXSCAN, a member waits for the last of the members with lower numbers
     in the communicator. [S] If several enter last at the same time, the one with the lowest number is the last. [D]
@@ -64,9 +66,9 @@ Joules
 18. Rows are by rank, call path and kind. The kind of a cause is the kind of the wait.
 
 Causes
-19. The joules of a wait are divided in proportion to time in [E, T]. At each instant t, the chain begins with the partner. If the main
-    location of the last rank of the chain is itself, and not a frame that it called, in a frame with a wait [E', T'], and E' <= t < T', the
-    partner of that wait is next. The call path of the chain's last rank at t gets the time.
+19. The joules of a wait are divided in proportion to time in [E, T]. At each instant t, the chain begins with the partner. If the
+    innermost open frame of the main location of the chain's last rank has a wait [E', T'], and E' <= t < T', the partner of that wait is
+    next. The call path of the chain's last rank at t gets the time.
 20. All call paths of the late rank count, also MPI functions in which it does not wait: MPI_Init, a transfer, an unmatched receive.
 21. An instant at which the chain's last rank has no open frame counts for nothing: shares are of the time that was found. If none was found,
     the wait has no joules. So both sums are equal. [D]
@@ -226,7 +228,7 @@ class Trace:
         return event.communicator._ref, sender, receiver, event.msg_tag
 
     def other(self, event, rank, number):
-        """-> the rank that has this number in the communicator, or a name of its own if there is none"""
+        """-> the rank that has this number in the communicator, or an artificial name if there is none"""
         comm = event.communicator
         members = self.members[comm._ref] or [rank]         # MPI_COMM_SELF
         return members[number] if number < len(members) else f"number {number}"

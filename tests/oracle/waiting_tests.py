@@ -142,7 +142,7 @@ def a_rank_that_waits_in_the_receive_did_not_ask_for_its_message():
     a.call(4200, 4300, "MPI_Wait", ("mpi_irecv", 1, "world", 7, 8, 1))
     send(b, 4000, 4100, to=0)
     same(computed(draft)[0], {})
-    draft, (a, b) = job(2)                      # the last one that asked is the one that found it
+    draft, (a, b) = job(2)                      # the last probe is the one that found the message
     work(a, 1000, 4100, "MPI_Probe")
     work(a, 4150, 4180, "MPI_Probe")
     receive(a, 4200, 4300, of=1)
@@ -382,7 +382,7 @@ def clocks_of_nodes_are_trusted_to_their_error():
     assert between(two, 1200, 0.0) == between(two, 1200, 0.05) == 10.0      # 0.1 s is not shorter than 2 x 0.05 s
     assert between(two, 1200, 0.051) is None
     assert between(["node0"] * 2, 1200, 0.051) == 10.0                      # one clock
-    assert between(two, 1090, 0.004) is None                                # the send is 10 ms after the end, allowed are 8
+    assert between(two, 1090, 0.004) is None                                # the send is 10 ms after the end, and 8 ms are allowed
     assert abs(between(two, 1090, 0.005) - 9.0) < 1e-9
 
 

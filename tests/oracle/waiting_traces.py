@@ -188,7 +188,7 @@ class RandomProgram:
             self.leave(line)
 
     def end(self, line, *entries):
-        """When a call that is entered now ends if it waits for these entries."""
+        """-> the time at which a call that is entered now ends if it waits for these entries"""
         latest = self.clocks[line] if self.is_wild else max((self.clocks[line], *entries))
         return latest + self.some_time(4 if self.one_in(2) else 12)
 
@@ -284,7 +284,7 @@ class RandomProgram:
         self.isend(line, receive["send"])
 
     def probe(self):
-        """A rank asks for a message and receives it, with something between or not."""
+        """A rank asks for a message and receives it. Other actions may come in between."""
         name, i, j, a, b = self.two()
         if a is b:
             return
@@ -480,7 +480,7 @@ def region_of(operation):
 
 
 def needed(operation, root, number, entries):
-    """Whose entries a member of a collective has to wait for."""
+    """-> the entries of the members that a member of a collective has to wait for"""
     kind = waiting.KINDS.get(operation)
     if kind == "1-to-n":
         return [entries[root]]

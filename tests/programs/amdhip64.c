@@ -43,7 +43,7 @@ static struct table {
 
 typedef int set_table(const char *, uint64_t, uint64_t, void **, uint64_t);
 
-/* What rocprofiler-register does. */
+/* Does what rocprofiler-register does. */
 static void register_table(void **tables) {
 	const char *tools = getenv("ROCP_TOOL_LIBRARIES");
 	if (!(tools && *tools) && !dlsym(RTLD_DEFAULT, "rocprofiler_configure")) return;

@@ -165,7 +165,7 @@ PLAIN static void fault(const char *name) {
     }
     if (!strcmp(name, "close-all")) {
         for (int file = 2; file < 1024; file++) close(file);
-        /* What used these descriptors before must not write to the new files. */
+        /* Code that used these descriptors before must not write to the new files. */
         for (int i = 0; i < 64; i++) {
             int own = open("mine", O_RDWR | O_CREAT | O_APPEND, 0600);
             if (write(own, "mine\n", 5) != 5) exit(97);

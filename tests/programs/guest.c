@@ -3,7 +3,7 @@
  *     guest pipe            closes a pipe that was open when the measurement started; reading it must then return end of file
  *     guest ignore          ignores SIGCHLD; creates the file "ready", and continues when the file "go" exists
  *     guest chroot DIR      changes its root
- *     guest threads N DIR   N threads at once; prints how many percent of the file system of DIR are free then
+ *     guest threads N DIR   starts N threads; prints the percentage of DIR's file system that is free while they run
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* What tests/programs/amdhip64.c offers: as much of HIP as tests/programs/hip_kernels.c uses. */
+/* The part of HIP that tests/programs/amdhip64.c implements and tests/programs/hip_kernels.c uses. */
 #include <stddef.h>
 
 enum odd { USUAL, NEGATIVE, OVERLAPS, WITHOUT_RECORD, CRASHES, PLAYED };

@@ -86,8 +86,12 @@ static void play(const char *directory) {
 	int stream;
 	snprintf(path, sizeof path, "%s/kernels", directory);
 	FILE *file = fopen(path, "r");
+	if (!file) {
+		perror(path);
+		exit(1);
+	}
 	for (int i = 1; i < atoi(getenv("STAND_IN_GPUS")); i++) hipStreamCreate(&streams[i]);
-	while (file && fscanf(file, "%d %lf %lf %4095s", &stream, &work.begin, &work.end, name) == 4) {
+	while (fscanf(file, "%d %lf %lf %4095s", &stream, &work.begin, &work.end, name) == 4) {
 		char *kernel = strdup(name);
 		__hipRegisterFunction(NULL, kernel, kernel, kernel, 0, NULL, NULL, NULL, NULL, NULL);
 		hipLaunchKernel(kernel, (struct dim3){1, 1, 1}, (struct dim3){1, 1, 1}, arguments, 0, streams[stream]);

@@ -36,7 +36,8 @@ static void messages(MPI_Comm between, int own) {
 	}
 	MPI_Sendrecv(out, 1, MPI_INT, own < 2 ? own : MPI_PROC_NULL, 6, in, 8, MPI_INT, own < 2 ? own : MPI_PROC_NULL, 6, between, MPI_STATUS_IGNORE);
 }
-/* `root` is what this rank passes as the root, which is rank 1 of the first group. Arguments that MPI ignores are invalid. */
+/* `root` is what this rank passes as the root, which is rank 1 of the first group. Arguments that MPI ignores have invalid
+ * values. */
 static void collectives(MPI_Comm between, int root) {
 	MPI_Request request;
 	void *nothing = 0;

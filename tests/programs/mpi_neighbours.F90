@@ -25,7 +25,7 @@ program neighbours
 #endif
   integer :: rank, size, i, ierr
   integer :: out(16), first(16), second(16), places(2) = [0, 8]
-  ! To the left and to the right; from the left and from the right.
+  ! Numbers of elements: to the left and to the right, or from the left and from the right.
   integer :: two(2) = [2, 2], sent(2) = [3, 4], got(2) = [4, 3], many(2) = [6, 7], others(2) = [7, 6]
   integer(kind=MPI_ADDRESS_KIND) :: bytes(2) = [0, 32]
   DATATYPE :: types(2), other_types(2)
@@ -49,7 +49,7 @@ program neighbours
     call MPI_Wait(r(1), MPI_STATUS_IGNORE, ierr)
     if (rank > 0 .and. first(1) /= 100 * (rank - 1) + 9) call MPI_Abort(MPI_COMM_WORLD, 4, ierr)
 #if defined(EXTENSIONS) || !defined(F08)
-    ! MPICH 4.0 takes it only for distributed graphs in Fortran 2008.
+    ! In Fortran 2008, MPICH 4.0 accepts this function only for distributed graphs.
     call MPI_Ineighbor_alltoallw(out, many, bytes, types, first, others, bytes, other_types, line, r(1), ierr)
     call MPI_Wait(r(1), MPI_STATUS_IGNORE, ierr)
 #endif

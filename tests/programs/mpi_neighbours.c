@@ -51,7 +51,7 @@ int main(int c, char **v) {
         MPI_Ineighbor_alltoall(out, 5, MPI_INT, in, 5, MPI_INT, graph, &one);
         MPI_Waitany(1, &one, &index, &status);
         CHECK(index == 0 && in[0][5] == 100 * from[1] + 5);
-        /* A communicator that is freed first. The next one, with other neighbours, may have its handle. */
+        /* This communicator is freed before the operation completes. The next one, with other neighbours, may get its handle. */
         MPI_Comm_dup(i % 2 ? graph : line, &copy);
         MPI_Ineighbor_alltoall(out, 6, MPI_INT, in, 6, MPI_INT, copy, &one);
         MPI_Comm_free(&copy);
@@ -71,7 +71,7 @@ int main(int c, char **v) {
     for (int k = 0; k < OPERATIONS; k++) {
         MPI_Start(&r[k]);
         for (flag = 0; !flag;) MPI_Test(&r[k], &flag, &status);
-        /* It is not started any more. */
+        /* The request is inactive now. */
         MPI_Wait(&r[k], &status);
         MPI_Request_free(&r[k]);
     }

@@ -1,5 +1,5 @@
 /* Starts two more ranks of itself, JOBS times in turn. The ranks of each MPI_COMM_WORLD send in a ring, each of the first two
- * ranks sends to one of the new ranks and gets an answer, and both programs send in a ring of their own. */
+ * ranks sends to one of the new ranks and gets an answer, and the ranks of both programs together send in a ring. */
 #include <mpi.h>
 #ifndef JOBS
 #define JOBS 1

@@ -1,4 +1,4 @@
-/* A layer of OpenCL's loader below ours. Every third kernel ends before it starts (-DNEGATIVE), or a launch or copy keeps its
+/* A layer of OpenCL's loader below ampere's. Every third kernel ends before it starts (-DNEGATIVE), or a launch or copy keeps its
  * thread busy for 8 ms of CPU time before it begins, so that samples are taken in it (-DBUSY). */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_icd.h>

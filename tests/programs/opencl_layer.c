@@ -6,9 +6,9 @@
  * layer, and of the layer's completion callback, which is called after each kernel, as a real implementation does. With
  * PER_SECOND 0 there is no pause between kernels. A kernel's name has 10,000 characters.
  *
- * With WRONG, each kernel takes 1 ms, and is waited for. The times of every tenth are wrong: with `negative` it ends before it
- * starts, with `untimed` both times are 0, with `before` it starts and ends a minute before it is queued. With `back`, the
- * device's clock goes back by 0.1 s in the middle instead. */
+ * With WRONG, each kernel takes 1 ms, and is waited for. The times of every tenth kernel are wrong: with `negative` it ends
+ * before it starts, with `untimed` both times are 0, with `before` it starts and ends a minute before it is queued. With `back`,
+ * the device's clock goes back by 0.1 s in the middle instead. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_icd.h>
 #include <dlfcn.h>

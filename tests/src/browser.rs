@@ -5,7 +5,7 @@ use crate::runs::on_path;
 use serde_json::Value;
 use std::process::Command;
 
-/// The reason with which a test is skipped.
+/// The reason that a test prints when it is skipped.
 pub const WHY: &str = "no Chromium and playwright-core";
 
 /// Returns the folders in which Node.js finds what scripts/need-packages has installed from npm, and what is installed
@@ -54,7 +54,7 @@ pub fn shown_after(
     answer
 }
 
-/// Joules of the kernel whose name ends in `end`, as a page shows them.
+/// Returns the joules of the kernel whose name ends in `end`, as a page shows them.
 pub fn kernel_joules(shown: &Value, end: &str) -> Option<f64> {
     let rows = shown["kernels"].as_array()?.iter();
     rows.filter(|row| row[0].as_str().is_some_and(|name| name.ends_with(end))).find_map(|row| row[1].as_f64())

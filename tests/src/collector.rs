@@ -21,7 +21,7 @@ pub fn announced(output: &Path) -> Option<Announced> {
     Some(Announced { pid: pid.expect("a pid"), url: word("url"), node: word("node") })
 }
 
-/// Number of events that the collector of a run has read; 0 while there is no collector.
+/// Returns the number of events that the collector of a run has read; 0 while there is no collector.
 pub fn events(output: &Path) -> u64 {
     let body =
         announced(output).and_then(|collector| crate::http::get(collector.address(), "/snapshot.json").ok());

@@ -1,5 +1,6 @@
 //! `tests/programs/counting.c`: a program that counts its calls in a file that survives it, and then ends or fails in one of the
-//! ways in which programs do. Also what must hold for a run of it, whatever has happened.
+//! ways in which programs do. Also checks what must hold for every run of it, however it
+//! ends.
 
 use crate::jobs::{Done, Place, have, run, until};
 use serde_json::Value;
@@ -27,7 +28,7 @@ pub fn have_mpi() -> bool {
     have(&["mpirun.openmpi", "mpicc.openmpi"])
 }
 
-/// `mpirun -n RANKS PROGRAM ARGUMENTS`.
+/// Returns the command `mpirun -n RANKS PROGRAM ARGUMENTS`.
 pub fn mpirun(ranks: u32, program: &Path, arguments: &[&str]) -> Vec<OsString> {
     let count = ranks.to_string();
     let mut words: Vec<OsString> =
@@ -37,7 +38,7 @@ pub fn mpirun(ranks: u32, program: &Path, arguments: &[&str]) -> Vec<OsString> {
     words
 }
 
-/// Number of calls of `step` that had returned when the process ended, as the process itself has counted them.
+/// Returns the number of calls of `step` that had returned when the process ended, as the process itself has counted them.
 pub fn counted(place: &Place, name: &str) -> u64 {
     let bytes = std::fs::read(place.path(format!("calls.{name}"))).unwrap_or_default();
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -79,7 +80,7 @@ pub fn ranks(place: &Place, program: &Path) -> Vec<u32> {
     all.filter(|(_, command)| command.starts_with(name)).map(|(pid, _)| pid).collect()
 }
 
-/// Number of calls of a region by location group, over all call paths that end in it.
+/// Returns the number of calls of a region by location group, over all call paths that end in it.
 pub fn calls(summary: &Value, region: &str) -> BTreeMap<String, u64> {
     let mut calls = BTreeMap::new();
     for row in summary["devices"][0]["views"][0]["callpaths"].as_array().into_iter().flatten() {
@@ -92,7 +93,7 @@ pub fn calls(summary: &Value, region: &str) -> BTreeMap<String, u64> {
     calls
 }
 
-/// Number of calls of a region in all processes.
+/// Returns the number of calls of a region in all processes.
 pub fn total_calls(summary: &Value, region: &str) -> u64 {
     calls(summary, region).values().sum()
 }

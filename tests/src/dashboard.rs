@@ -4,7 +4,7 @@ use serde_json::Value;
 
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// The name of the panel or of the variable.
+    /// The title of the panel.
     pub of: String,
     pub expression: String,
 }

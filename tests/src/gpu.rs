@@ -1,4 +1,4 @@
-//! Kernels in the summary of a run, and programs in other languages than C that launch them.
+//! Kernels in the summary of a run, and programs in languages other than C that launch them.
 
 use crate::jobs::Place;
 use crate::root;

@@ -31,7 +31,7 @@ pub fn ask(address: SocketAddr, method: &str, path: &str, token: Option<&str>) -
         .ok_or_else(|| std::io::Error::other("this is not a whole answer of HTTP"))
 }
 
-/// Returns `None` for what is not HTTP, and for an answer whose connection ended before it was complete.
+/// Returns `None` for a text that is not HTTP, and for an answer that is incomplete because its connection ended early.
 fn parse(text: &str) -> Option<Response> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.lines().next()?.split(' ').nth(1)?.parse().ok()?;

@@ -79,8 +79,8 @@ pub struct Done {
 }
 
 impl Done {
-    /// Ampere's lines on standard error, except the two that every measured run has. Lines that report only that the end of a run
-    /// takes more than two seconds are left out, too: on a busy machine it may.
+    /// Returns ampere's lines on standard error, except those that are usual for a measured run. Among these are lines that only
+    /// report that the end of a run takes more than two seconds: on a busy machine it may.
     pub fn said(&self) -> Vec<&str> {
         let usual = |line: &str| {
             line.starts_with("ampere: live page at http://127.0.0.1:")
@@ -117,7 +117,7 @@ impl Done {
         assert!(!self.stderr.contains("panicked"), "{self:#?}");
     }
 
-    /// Checks that the application did the same as without ampere.
+    /// Checks that the application's exit status and standard output are the same as without ampere.
     #[track_caller]
     pub fn as_without(&self, plain: &Done) {
         assert_eq!((self.code, &self.stdout), (plain.code, &plain.stdout), "{self:#?}");
@@ -125,7 +125,7 @@ impl Done {
 }
 
 /// Returns the directory in which places are made: shared memory, if it is large enough and programs can be run from
-/// it. In most containers they cannot.
+/// it. In most containers, they cannot be run from shared memory.
 fn base() -> PathBuf {
     use rustix::fs::{StatVfsMountFlags, statvfs};
     let shared = Path::new("/dev/shm");
@@ -596,7 +596,7 @@ pub fn processes_of(directory: &Path) -> Vec<(u32, String)> {
 }
 
 /// Repeats a run that writes its results to `out` if records were lost because the collector got no CPU for a while, at most
-/// four times. `measured` returns its summary, and what else the test needs.
+/// four times. `measured` returns the run's summary, and what else the test needs.
 pub fn until_no_record_is_lost<T>(place: &Place, mut measured: impl FnMut() -> (Value, T)) -> (Value, T) {
     let mut again = || {
         let _ = std::fs::remove_dir_all(place.path("out"));

@@ -83,9 +83,9 @@ impl Prometheus {
         Ok(series(&data, |result| std::iter::once(&result["value"]).collect()))
     }
 
-    /// Checks that there are data for every variable and every expression of the dashboards, for what their alerts compare with
-    /// limits, and for what their rules record. Expressions with one of the words in `may_lack` may have none. Returns the number
-    /// of expressions and of rules.
+    /// Checks that there are data for every variable and every expression of the dashboards, for the values that the alerts
+    /// compare with limits, and for the expressions of the recording rules. Expressions with one of the words in `may_lack` may
+    /// have none. Returns the number of expressions and of rules.
     pub fn all_have_data(&self, may_lack: &[&str]) -> (usize, usize) {
         let has_data = |what: &str, expression: &str| {
             if may_lack.iter().any(|word| expression.contains(word)) {

@@ -60,8 +60,8 @@ pub fn may_sample() -> bool {
     ampere_stacks::Sampler::begin(&ampere_stacks::Options::default()).is_ok()
 }
 
-/// Ends the calling test with a message if something it needs is absent; use it before anything else. If the thing is present but
-/// does not work, the test must fail. tests/skips.txt lists the messages that scripts/run-tests accepts.
+/// Ends the calling test with a message if something it needs is absent; use it before anything else. If it is present but does
+/// not work, the test must fail. tests/skips.txt lists the messages that scripts/run-tests accepts.
 #[macro_export]
 macro_rules! skip_unless {
     ($condition:expr, $why:expr) => {
@@ -261,7 +261,7 @@ pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
     all
 }
 
-/// Panics if two summaries have different rows, or figures that differ by more than 1e-9 of their value.
+/// Panics if two summaries have different rows, or figures that differ by more than 1.01e-8 of their value.
 #[track_caller]
 pub fn assert_same_figures(one: &Value, other: &Value) {
     let (one, other) = (figures(one), figures(other));

@@ -50,7 +50,7 @@ impl<'a> Terminal<'a> {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// Waits for a screen for which `holds` is true, and returns it.
+    /// Waits for a screen for which `is_so` is true, and returns it.
     #[track_caller]
     pub fn until(&self, what: &str, mut is_so: impl FnMut(&str) -> bool) -> String {
         let mut last = String::new();

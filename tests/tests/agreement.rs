@@ -70,12 +70,12 @@ fn a_counter_that_stalls_disagrees_with_the_power_sensor() {
     let good = check(&summary, "GPU-1", "power sensor");
     near(number(good, "difference_ratio"), -0.03, 0.02);
     near(number(good, "joules"), 194.0 * number(good, "seconds"), 1.0);
-    // After a reading of a gauge that was interrupted, the next ones come later.
+    // After an interrupted reading of a gauge, its next readings are taken later.
     assert!(number(good, "seconds") > 6.0 && good.get("change").is_none(), "{good}");
     let change = &check(&summary, "GPU-0", "power sensor")["change"];
     let [from, to] = ["from_seconds", "to_seconds"].map(|key| number(change, key));
     assert!((3.0..=8.0).contains(&from) && (from..=9.0).contains(&to), "{change}");
-    // The change is either in the time in which the counter stood still, or in that in which it caught up.
+    // The interval of the change lies where the counter stood still, or where it caught up.
     let [counter, sensor] = ["device_joules", "joules"].map(|key| number(change, key));
     assert!((counter - sensor).abs() > 0.5 * sensor, "{change}");
     let notes = notes(&summary);
@@ -150,7 +150,7 @@ fn a_node_and_its_accelerator_are_compared_with_other_counters() {
     check(&summary, "GPU-0", "power sensor");
 }
 
-/// The value of a GPU's counter at a time in seconds, and the watts of its sensor.
+/// The joules of a GPU's counter as a function of the time in seconds, and the watts of its sensor.
 type Gpu = (fn(f64) -> f64, f64);
 
 /// A trace of GPUs with PAPI's counters, as Score-P writes them: a reading every 50 ms for 60 s.

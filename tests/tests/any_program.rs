@@ -68,8 +68,8 @@ fn sampled(place: &Place, command: &[&str]) -> Command {
     run
 }
 
-/// A period of samples for which the kernel has room for those of most of a second. A run in which samples are lost, because the
-/// collector got no CPU for longer, is not complete.
+/// A sampling period with which the kernel's rings have room for the samples of most of a second. If the collector gets no CPU
+/// for longer, samples are lost, and the run is not complete.
 const RARELY: &str = "10ms";
 
 /// Returns a command with default settings, which sample stacks.
@@ -134,8 +134,8 @@ fn an_unmodified_program_has_call_paths() {
     place.assert_clean();
 }
 
-/// Repeats a run until its shares are right, and returns its summary. Samples are lost if the collector gets no CPU for a tenth
-/// of a second, and stolen time counts for one function: this disturbs some runs, but not all of this many.
+/// Repeats a run until its shares are right, and returns its summary. Samples are lost if the collector gets no CPU for a
+/// tenth of a second, and stolen time counts for one function. Both disturb some runs, but hardly `RUNS_MAX` in a row.
 #[track_caller]
 fn undisturbed(
     place: &Place,
@@ -247,8 +247,8 @@ fn samples_cost_at_most_one_percent(summary: &Value, text: &str) {
     assert!(text.contains(&line), "{line}: {text}");
 }
 
-/// Checks the standard errors: with n of N samples, it is √(N p (1 - p)) samples, where p is (n + 2)/(N + 4). The number of
-/// samples is that of the CPU time by which dynamic joules are divided.
+/// Checks the standard error of a function with n of N samples: it is √(N p (1 - p)) samples, where p is (n + 2)/(N + 4). The
+/// numbers of samples follow from the CPU time by which dynamic joules are divided.
 fn assert_standard_errors(summary: &Value) {
     let all = samples_of_all(summary);
     let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
@@ -301,7 +301,7 @@ fn ranks_have_sampled_functions_around_their_exact_mpi_calls() {
     let rows = check_ranks_have_functions(&place);
     for rank in ["MPI Rank 0", "MPI Rank 1"] {
         let before = rows.get(&(rank.to_owned(), "work > main > before > compute".to_owned()));
-        assert!(before.is_some(), "what it did before it was a rank is not the rank's: {rows:#?}");
+        assert!(before.is_some(), "the rank's rows lack what the process did before MPI_Init: {rows:#?}");
     }
     events_are_those_of_the_summary(&place);
     place.assert_clean();
@@ -328,7 +328,7 @@ const MPI_POLLING: &str = r#"
     }
 "#;
 
-/// A program may poll for an event more often than its calls could be timed.
+/// A program may poll at a rate at which timing its calls would cost too much, so these calls are left to the samples.
 #[test]
 fn polling_calls_are_sampled_unless_functions_are_recorded() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -494,8 +494,8 @@ fn programs_that_a_launcher_starts_are_one_run_and_sampled_from_their_start() {
     place.assert_clean();
 }
 
-/// Three other programs use most of the thread's CPU: before its third sample, with which it gets a location, its CPU time is
-/// that of the other threads of the process.
+/// A thread gets a location with its third sample. Three other programs use most of the thread's CPU, so that sample comes
+/// late. Until then, its CPU time counts as that of the other threads of the process.
 #[test]
 fn cpu_time_of_a_thread_that_has_no_location_yet_agrees_with_its_trace() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -545,7 +545,8 @@ fn a_collector_that_replaces_a_killed_one_continues_sampling() {
     place.assert_clean();
 }
 
-/// While no collector runs, the program works. Its CPU time is then known from the kernel's count, and its functions are not.
+/// While no collector runs, the program works. Its CPU time of that period is known from the kernel's count, but its functions
+/// are not.
 #[test]
 fn cpu_time_from_while_no_collector_ran_is_not_idle() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -624,7 +625,7 @@ fn a_collector_that_replaces_a_killed_one_puts_samples_on_the_same_ranks() {
     place.assert_clean();
 }
 
-/// A program that works until there is a file.
+/// A program that works until the file that its argument names exists.
 const WORK_UNTIL: &str = r#"
     #include <math.h>
     #include <unistd.h>
@@ -633,8 +634,8 @@ const WORK_UNTIL: &str = r#"
     int main(int argc, char **argv) { while (argc > 1 && access(argv[1], F_OK)) work(); return 0; }
 "#;
 
-/// Three programs, and files in place of a driver's, which list queues of two of the programs while they run, and none of the
-/// third.
+/// A shell script that starts three programs. In place of a driver, it makes the files that list queues of two of the programs
+/// while they run, and none of the third.
 const ON_GPUS: &str = r#"
     has_queue() { mkdir -p node/sys/class/kfd/kfd/proc/$1/queues/0; echo $2 > node/sys/class/kfd/kfd/proc/$1/queues/0/gpuid; }
     ./one one-ends & one=$!
@@ -648,7 +649,8 @@ const ON_GPUS: &str = r#"
     wait $other $none
 "#;
 
-/// Makes the test's process IDs the same as the kernel's, which drivers report.
+/// Makes ampere take the test's process IDs for the kernel's, which drivers report: the made-up node shows the PID namespace
+/// of the kernel.
 fn assert_kernel_pids(node: &Path) {
     std::fs::create_dir_all(node.join("proc/self/ns")).expect("a directory");
     std::os::unix::fs::symlink("pid:[4026531836]", node.join("proc/self/ns/pid")).expect("a link");
@@ -743,7 +745,7 @@ fn each_process_draws_from_the_gpus_on_which_it_has_queues() {
     place.assert_clean();
 }
 
-/// Two programs and a driver that lists one of them, along with other processes, and does not know the other one.
+/// A shell script that starts two programs, and makes the list of a driver that names one of them and other processes.
 const ON_NVIDIA_GPUS: &str = r#"
     ./one end & one=$!
     ./none end & none=$!
@@ -841,7 +843,7 @@ fn a_program_that_records_its_functions_leaves_the_samples_of_others_as_they_are
     // The work before its first recorded function is sampled.
     let of_main = rows.get(&("Process".to_owned(), "main".to_owned())).copied().unwrap_or_default();
     assert!(joules(&rows, "work > ") < 0.3 * of_main, "{rows:#?}");
-    // It has about as much to do.
+    // The other program has about as much work to do.
     assert!(of_process("(other)") > 0.6 * of_main, "{rows:#?}");
     agrees_with_its_trace(&place.path("out"), &summary);
 }
@@ -865,7 +867,8 @@ fn a_program_whose_functions_are_recorded_needs_no_samples() {
     }
 }
 
-/// A thread executes the program again, which sleeps and then works. Prints the CPU seconds of both.
+/// A thread works and then executes the program again, which sleeps and then works. At the end it prints the CPU seconds of
+/// the process, before and after the exec together.
 const EXEC_IN_THREAD: &str = r#"
     #include <pthread.h>
     #include <stdio.h>
@@ -910,8 +913,8 @@ fn a_thread_that_executes_another_program_is_not_on_a_cpu_afterwards() {
     assert!(found < most, "{found} s, {used} s used, {stolen_seconds} s stolen");
 }
 
-/// Ranges by roctx, which is a library here, and by NVTX: like its header, the program loads the library that the environment
-/// names.
+/// Ranges by roctx, whose library the test compiles, and by NVTX: as NVTX's header does, the program loads the library that
+/// the environment names.
 const RANGES: &str = r#"
     #include <dlfcn.h>
     #include <stdint.h>
@@ -1106,7 +1109,8 @@ fn pythons_ranges_are_frames() {
     assert_eq!(ranges(&summary), [("NVTX".to_owned(), "copy".to_owned(), 20, 0)]);
 }
 
-/// Python's functions are made at run time, and each has a small piece of machine code around it.
+/// With `-X perf`, Python makes a small piece of machine code at run time for each function of the script, and calls the
+/// function through it.
 #[test]
 fn functions_of_python_are_called_as_in_the_script() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -1159,7 +1163,7 @@ fn functions_that_node_compiles_have_names() {
     assert!(spin / all > 0.4, "{spin} J of {all} J: {rows:#?}");
 }
 
-/// How often each thread has waited.
+/// The number of voluntary context switches of each thread, by its name.
 fn waits(pid: u32) -> BTreeMap<String, u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads").flatten();
     let of = |thread: std::fs::DirEntry| {
@@ -1175,7 +1179,7 @@ fn a_job_that_does_nothing_is_seldom_checked() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     assert_eq!(run(place.command("mkfifo").arg("pipe")).code, 0);
-    // It waits until the pipe is opened to write.
+    // `cat` waits until the pipe is opened for writing.
     let running = start(&mut as_it_is(&place, &["cat", "pipe"]));
     until("the collector runs", || place.collectors().len() == 1);
     let processes = [place.collectors()[0], running.pid().as_raw_nonzero().get() as u32];
@@ -1202,7 +1206,8 @@ fn a_job_that_does_nothing_is_seldom_checked() {
     assert_eq!(running.wait().code, 0);
 }
 
-/// Functions that are each large compared with the hooks at their start and end. The library's functions are not instrumented.
+/// Functions that each take long compared with the hooks at their start and end. The functions of the C++ library are not
+/// instrumented.
 const LARGE_FUNCTIONS: &str = r#"
     #include <algorithm>
     #include <cmath>
@@ -1254,7 +1259,7 @@ fn median(values: &[f64]) -> f64 {
     (values[middle] + values[(values.len() - 1) / 2]) / 2.0
 }
 
-/// For each function, the share in percent of rows whose path contains it, relative to all these functions together.
+/// For each function, the joules of the rows whose path contains it, in percent of those of all these functions together.
 fn shares(output: &Path, functions: &[&str]) -> Vec<f64> {
     let summary = json(&output.join("summary.json"));
     let rows = rows(&summary);
@@ -1286,7 +1291,7 @@ fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented()
         let ways = [(build("plain", &[]), "250us"), (build("exact", &hooks), "off")];
         let mut all = [vec![Vec::new(); functions.len()], vec![Vec::new(); functions.len()]];
         let mut differences = Vec::new();
-        // The cases alternate, because the load of the machine changes. Other load takes a part of some rounds only, so the
+        // The cases alternate, because the load of the machine changes. Other load disturbs only some of the rounds, so the
         // medians are compared.
         for round in 0..12 {
             for (at, (program, sample)) in ways.iter().enumerate() {
@@ -1309,7 +1314,8 @@ fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented()
     }
 }
 
-/// Things that a sampler could disturb. The first argument selects one; each works for a while in `work`.
+/// Uses features of a process that a sampler could disturb. The first argument selects one. In each case, the program works for
+/// a while in `work`.
 const ODD_PROGRAMS: &str = r#"
     #define _GNU_SOURCE
     #include <dlfcn.h>
@@ -1667,8 +1673,8 @@ fn threads_are_not_bounded_by_the_files_that_may_be_open() {
         let is_right = work > 0.7 * all;
         (!is_right).then(|| format!("{work} J of {all} J: {:#?}", notes(summary)))
     });
-    // If other tests occupy the CPUs, samples may be lost or come late: to charge late ones at their own time, all locations of
-    // the trace would have to be read at once.
+    // If other tests occupy the CPUs, samples may come late. Charging them at their own time would need the files of all
+    // locations of the trace at once, so a note about files and late samples is permitted.
     let is_of_files = |note: &&str| note.contains("files") && !note.contains("came late");
     assert!(!notes(&summary).iter().any(is_of_files), "{:#?}", notes(&summary));
 }
@@ -1716,7 +1722,7 @@ fn functions_that_short_threads_call_first_have_too_few_samples_and_a_note_repor
 }
 
 /// `ampere run` as a user who is not root, and who may lock only the memory that every user may lock for sampling. Each call
-/// has a user of its own, because that memory is shared by all programs of a user.
+/// uses another user ID, because all programs of a user share that memory.
 fn as_other_user(place: &Place, output: &str, command: &[&str]) -> Command {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let user = 10_000 + std::process::id() % 5_000 * 10 + CALLS.fetch_add(1, Ordering::Relaxed) % 10;
@@ -1766,7 +1772,7 @@ fn where_no_memory_is_left_to_sample_a_note_reports_it() {
         )
     };
     assert!(notes(&summary).iter().any(is_it), "{:#?}", notes(&summary));
-    // What is not sampled is unseen, and does not count as idle.
+    // CPU time without samples is in the row (not seen), and does not count as idle.
     let rows = rows(&summary);
     let not_seen = joules(&rows, "(not seen)");
     assert!(not_seen > 0.9 * rows.values().sum::<f64>() && not_seen > 0.0, "{rows:#?}");

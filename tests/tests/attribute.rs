@@ -273,7 +273,7 @@ fn an_interrupted_attribution_is_reported_and_leaves_nothing() {
     }
 }
 
-/// The traces lack files of one node or of both.
+/// One event file of the trace is cut short, and another one is missing.
 #[test]
 fn damaged_traces_have_the_same_figures_with_any_number_of_threads() {
     let place = Place::new();

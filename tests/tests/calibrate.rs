@@ -164,7 +164,7 @@ fn a_wave_that_is_too_short_is_reported() {
     let (out, said) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(out.contains("GPU-0: aliased: the counter changes too rarely for a period of 500 ms"), "{out}");
-    // It is ten times the time between two changes, which are read late on a busy machine.
+    // The time that would be enough is ten times the time between two changes, which are read late on a busy machine.
     let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
     let before = words.split(" s would be enough").next().unwrap_or_default();
     let enough = before.rsplit(' ').next().and_then(|seconds| seconds.parse::<f64>().ok());
@@ -255,7 +255,8 @@ fn processor_ticks() -> [u64; 2] {
     [ticks.iter().take(8).sum::<u64>() - idle, idle]
 }
 
-/// The CPU time of all cores, as counted by the kernel. It follows the load immediately if no other program uses the machine.
+/// The estimate is computed from the CPU time of all cores, as counted by the kernel. It follows the load immediately if no
+/// other program uses the machine.
 #[test]
 fn the_built_in_wave_is_seen_by_the_estimate() {
     let _alone = alone();

@@ -112,7 +112,8 @@ fn tabulate(
     directory
 }
 
-/// Returns the number of rows, of devices by view, and of those with joules.
+/// Runs `CHECK`. Returns the number of rows of the tables, the number of views of all devices, and the number of views with
+/// calls and joules.
 fn check(python: &Path, place: &Place, directories: &[PathBuf]) -> [u64; 3] {
     let list: Vec<String> = directories.iter().map(|path| path.display().to_string()).collect();
     let list = place.write("directories", &list.join("\n"));
@@ -263,7 +264,7 @@ fn calls_of_damaged_and_misread_traces_add_up_to_the_summary() {
     events.set_len(length * 3 / 5).expect("cut");
     let gone = long_trace(&place.path("gone"), 20_000, 200);
     std::fs::remove_file(place.path("gone/traces/1.evt")).expect("it was there");
-    // One value is higher than any device can reach, and a series of others starts again at 0.
+    // One value is higher than any device can reach, and five others are near 0.
     let misread = long_trace_read(&place.path("misread"), 20_000, 200, |sample, microjoules| match sample {
         50 => 1 << 60,
         90..95 => sample,

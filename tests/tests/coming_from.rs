@@ -84,8 +84,9 @@ fn a_bottleneck_table_is_that_of_the_summary() {
     }
 }
 
-/// Applies the rule of the Frontier scripts by hand: the kernels that ran in an interval of the GPU's counter get all its joules.
-/// In the generated trace the counter is read every 10 ms, 1 J later each time, and a kernel runs for 64 ms of each 130 ms.
+/// Applies the rule of the Frontier scripts by hand: the kernels that ran in an interval of the GPU's counter get all its
+/// joules. In the generated trace, the counter is read every 10 ms and rises by 1 J each time, and a kernel runs for 64 ms of
+/// each 130 ms.
 #[test]
 fn busy_only_kernels_are_those_of_the_frontier_scripts() {
     let place = Place::new();

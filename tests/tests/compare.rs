@@ -8,7 +8,7 @@ use expect_test::expect;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// A program with two functions. Its arguments are the amount of work of each.
+/// A program with two functions. Its argument is the amount of work of the second one.
 const WORK: &str = r#"
 #include <stdlib.h>
 __attribute__((noinline)) void steady(void) { for (volatile int i = 0; i < 20000000; i++); }
@@ -211,7 +211,7 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     }
 }
 
-/// Per rank, a job with twice the ranks equals one with half of them.
+/// Per rank, a job with four ranks makes as many calls as one with two.
 #[test]
 fn runs_of_other_sizes_are_compared_per_rank() {
     let place = Place::new();
@@ -242,7 +242,8 @@ const TRACE: &str = "
     stream HIP[0:0] tree=0 pci=193
 ";
 
-/// Makes runs a1 to a3, and runs b1 to b3 with 8 % more joules, whose joules are a trace's and differ by a hundredth.
+/// Makes runs a1 to a3, and runs b1 to b3 with 8 % more joules, from the summary of one trace. Within a group, the joules of
+/// the runs differ by a hundredth each.
 fn scaled_groups() -> Place {
     let place = Place::new();
     small_trace::write(&place.path("trace"), TRACE);

@@ -10,11 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 const WATTS_PER_CORE: f64 = 10.0;
 
-/// `total COMMAND...` executes a command and prints the CPU seconds of itself and of all its children. `work SECONDS` uses a CPU
-/// for this time, `hidden SECONDS` does so after it has cleared PR_SET_DUMPABLE, and `exec SECONDS` does so twice, the second
-/// time as another program.
-/// `vfork COUNT` starts programs that work for 20 ms each, one after the other, `children COUNT` and `threads COUNT` children and
-/// threads that work for 0.7 ms each.
+/// `total COMMAND...` executes a command and prints the CPU seconds of itself and of all its children. `work SECONDS` uses a
+/// CPU for this time, `hidden SECONDS` does so after it has cleared PR_SET_DUMPABLE, and `exec SECONDS` does so twice, the
+/// second time as another program. `vfork COUNT` starts programs that work for 20 ms each, one after the other. `children
+/// COUNT` and `threads COUNT` start children and threads that work for 0.7 ms each.
 const PROGRAM: &str = r#"
     #include <pthread.h>
     #include <stdio.h>
@@ -67,8 +66,8 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// `ranks SECONDS MORE STEPS`: each rank works for SECONDS plus MORE for each lower rank, in STEPS steps. After each step it
-/// waits for the others. It prints the CPU seconds that it has used for this.
+/// `ranks SECONDS MORE STEPS`: each rank works for SECONDS plus MORE times its rank, in STEPS steps. After each step it waits
+/// for the others. It prints the CPU seconds that it has used for this.
 const RANKS: &str = r#"
     #include <mpi.h>
     #include <stdio.h>
@@ -141,8 +140,8 @@ const LAMMPS: &str = "units lj\natom_style atomic\nprocessors 2 1 1\nlattice fcc
     velocity all create 1.44 87287 loop geom\npair_style lj/cut 2.5\npair_coeff 1 1 1.0 1.0 2.5\nneighbor 0.3 bin\n\
     neigh_modify delay 0 every 20 check no\nfix 1 all nve\nrun 300\n";
 
-/// Returns the summary of a command whose joules are estimated as 10 W for each busy CPU, its output, and the seconds that a
-/// hypervisor took.
+/// Returns the summary of a command whose joules are estimated as 10 W for each busy CPU, its output, and the CPU seconds that
+/// the hypervisor took meanwhile.
 fn measured(place: &Place, command: &[&str]) -> (Value, String, f64) {
     // Commands that use the same cores at the same time would be measured less exactly.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -174,7 +173,7 @@ fn ranks_view(summary: &Value) -> &Value {
     views.iter().find(|view| view["view"] == "ranks").expect("a view of ranks")
 }
 
-/// Panics if joules differ by more than 1 %, and this many seconds of a CPU, from those of a CPU time.
+/// Panics unless these are the joules of `seconds` of CPU time, within 1 % and the joules of 5 ms and of the `stolen` seconds.
 #[track_caller]
 fn assert_near(what: &str, joules: f64, seconds: f64, stolen: f64) {
     let expected = WATTS_PER_CORE * seconds;
@@ -290,7 +289,8 @@ fn check_ranks(compiler: &str, launcher: &[&str], count: usize, work: [&str; 3])
     let ranks = printed(&said, "rank");
     assert_eq!(ranks.len(), count, "{said}");
     let rows = list(ranks_view(&summary), "callpaths");
-    // Until a rank is sampled outside of MPI, the program itself has the time between its calls.
+    // Until a rank is sampled outside of MPI, the time between its calls is in the row of the program itself, which is
+    // counted, too.
     let is_counted = |row: &&Value| {
         list(row, "path").iter().all(|region| region != "MPI_Init" && region != "MPI_Finalize")
     };
@@ -299,8 +299,8 @@ fn check_ranks(compiler: &str, launcher: &[&str], count: usize, work: [&str; 3])
         let own = rows.iter().filter(|row| row["location_group"] == group.as_str()).filter(is_counted);
         own.map(|row| number(row, "exclusive_joules")).sum()
     };
-    // On a machine that others use, a rank's time can be off by this, because it begins and ends within sample intervals of
-    // others.
+    // On a machine with other load, a rank's time can be off by this number of seconds, because its work begins and ends
+    // within sampling intervals of other programs.
     let shared = 0.005;
     let all: Vec<String> = ranks.iter().map(|rank| format!("{rank:?}: {:.3} J", joules(rank))).collect();
     for rank in &ranks {

@@ -84,7 +84,7 @@ const ONE_SLEEPS: &str = r#"
     }
 "#;
 
-/// Prints the CPU seconds of each location; fails if the metric is not as promised.
+/// Prints the CPU seconds of each location; fails if the metric's definition or its values are not as documented.
 const SECONDS: &str = r#"
 import sys, otf2
 points = {}
@@ -144,9 +144,9 @@ impl Seconds {
         }
     }
 
-    /// Panics unless each thread that worked for long has a location with its CPU time, and all locations together have that of
-    /// all threads. `all` are the CPU seconds of the threads that the run knows. Context switches do not show stolen time,
-    /// but the kernel leaves it out of its count of CPU time.
+    /// Panics unless each thread that worked for long has a location with its CPU time, and all locations together have that
+    /// of all threads. `all` is the CPU seconds of the threads that the run knows. Times between context switches include
+    /// stolen time, which the kernel leaves out of its count of CPU time.
     #[track_caller]
     fn check(&self, all: f64) {
         let of_threads = self.locations.iter().filter(|(_, name)| !name.contains("other threads"));
@@ -370,7 +370,7 @@ fn a_rank_that_sleeps_shares_static_joules_and_has_no_dynamic_ones() {
     assert!(of("sleeps", "static_joules") > 30.0, "{summary:#}");
 }
 
-/// How often a thread of a process has waited.
+/// The number of voluntary context switches of the thread of this name.
 fn waits_of_thread(pid: u32, name: &str) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads").flatten();
     let of = |thread: std::fs::DirEntry| {
@@ -393,7 +393,8 @@ fn where_the_kernel_reports_no_switches_its_counts_are_read() {
     measured.arg(plain.get_program()).args(plain.get_args());
     measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off").env("AMPERE_POLICY", "active");
     let stolen_before = stolen();
-    // Threads wait until their times have been read: after two more waits, the reading thread has looked at them once.
+    // The four threads wait until their times have been read: after three more waits, the reading thread has read them at
+    // least once.
     let hold = place.write("hold", "");
     let running = start(&mut measured);
     until("four threads have done their work", || place.path("done").exists());

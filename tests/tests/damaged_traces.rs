@@ -208,7 +208,7 @@ fn the_rest_of_a_damaged_score_p_trace_is_attributed() {
     assert!(joules(&whole) > 0.0);
     assert_eq!(whole["run"]["notes"].as_array().map(Vec::len), Some(2), "{}", whole["run"]);
 
-    // This takes the second largest file, because the largest has the samples.
+    // This takes the smallest file that has events; the largest one has the samples.
     let mut files: Vec<(u64, PathBuf)> = std::fs::read_dir(place.path("whole/traces"))
         .expect("a trace")
         .flatten()

@@ -29,7 +29,7 @@ const RING_RECORDS: u64 = 1 << 16;
 /// Regions below `main`: a parent calls one of several children.
 const CHILDREN: u32 = 6;
 const WATTS_MAX: u64 = 800;
-/// The error of the total that rounding may cause.
+/// The relative error of sums of joules that rounding may cause.
 const CONSERVED: f64 = 1e-9;
 /// Bytes by which the collector may grow after the first tenth of the day. A leak that grows with time would take more.
 const FLAT_BYTES: u64 = 8 << 20;
@@ -294,8 +294,8 @@ fn replay(seconds: u64) -> Replay {
     }
 }
 
-/// The kernel counts the pages when `smaps_rollup` is read. The figure in `status` may be off by megabytes on machines with many
-/// CPUs.
+/// Returns the resident memory of this process. The kernel counts the pages when `smaps_rollup` is read. The figure in
+/// `status` may be off by megabytes on machines with many CPUs.
 fn resident_bytes() -> u64 {
     let kilobytes = |file: &str, name: &str| {
         let text = std::fs::read_to_string(format!("/proc/self/{file}")).ok()?;

@@ -378,9 +378,8 @@ fn sentences(paragraph: &str) -> Vec<Vec<String>> {
     sentences
 }
 
-/// Whether `tests/tests/FILE.rs` or `tests/tests/FILE/main.rs` has a test of this name, `FILE::NAME`, or the tests of host or
-/// counters have.
-/// `FILE` may be `FOLDER::FILE`.
+/// Whether the test `FILE::NAME` is in `tests/tests/FILE.rs` or `tests/tests/FILE/main.rs`, or in `FILE.rs` of the tests of
+/// host, report or counters. `FILE` may be `FOLDER::FILE`.
 fn has_test(test: &str) -> bool {
     let (file, name) = test.rsplit_once("::").expect("FILE::NAME");
     let file = file.replace("::", "/");

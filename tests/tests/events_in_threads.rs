@@ -80,7 +80,8 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// Returns the events of each function, the sums of all functions, and checks that they and the rest are all.
+/// Returns the events of each function, and the count of all events. Checks that the events of functions and the rest add up
+/// to that count.
 fn by_function(summary: &Value, event: &str) -> (BTreeMap<String, u64>, u64) {
     let table = &summary["events"];
     let numbers = |value: &Value| -> Vec<usize> {
@@ -114,11 +115,13 @@ fn printed(output: &str, word: &str) -> Vec<u64> {
     numbers.collect()
 }
 
-/// A period of samples for which the kernel has room for those of most of a second. A run that loses samples is not complete.
+/// A sampling period with which the kernel's rings have room for the samples of most of a second. A run that loses samples is
+/// not complete.
 const RARELY: &str = "10ms";
 
 fn is_near(found: u64, expected: u64) -> bool {
-    // At the start and end of a function, the events of a period may be its caller's or the other way round.
+    // At the start and end of a function, the events of one sampling period may count for its caller, or those of its caller
+    // for it.
     found.abs_diff(expected) <= expected / 25 + 20
 }
 
@@ -143,11 +146,11 @@ fn events_belong_to_the_functions_in_which_they_happened_live_and_from_the_trace
     let (functions, count) = by_function(&summary, "page_faults");
     let of = |word: &str| printed(&done.stdout, word)[0];
     assert!(of("few") >= 2000 && of("many") >= 6000, "{done:#?}");
-    // What they call may have rows of its own.
+    // The functions that they call may have their own rows.
     let (few, many) = below(&summary, "few", "many");
     assert!(is_near(few, of("few")) && is_near(many, of("many")), "{few} {many} {done:#?}");
     let all = of("all");
-    // Those of the program's start and end are in one of the two only.
+    // The page faults at the program's start and end are in only one of the two numbers.
     assert!(count.abs_diff(all) < 200, "{count} counted, {all} printed");
     assert_eq!(by_function(&summary, "twice").1, 2 * count);
     let text = std::fs::read_to_string(place.path("out/summary.txt")).expect("summary.txt");
@@ -166,7 +169,7 @@ fn events_belong_to_the_functions_in_which_they_happened_live_and_from_the_trace
     place.assert_clean();
 }
 
-/// Returns the page faults of all call paths with each of two functions.
+/// Returns the page faults of the call paths that contain `one`, and of those that contain `other`.
 fn below(summary: &Value, one: &str, other: &str) -> (u64, u64) {
     let table = &summary["events"];
     let column = |value: &Value| -> Vec<u64> {

@@ -129,7 +129,7 @@ fn phases_and_kernels_are_regions_with_energy() {
         for function in functions {
             assert!(number(region(&summary, function), "calls") >= 1.0);
         }
-        // Helper functions of the examples are in no phase.
+        // Helper functions of the examples are not recorded.
         let regions = list(&summary["devices"][0]["views"][0], "regions");
         let is_helper = |row: &Value| {
             row["region"]

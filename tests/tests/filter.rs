@@ -7,8 +7,8 @@ use ampere_tests::skip_unless;
 use serde_json::Value;
 use std::path::Path;
 
-/// Makes three million calls of a function of a few instructions, some of them through another function, and does some work. It
-/// prints how long that took by its own clock.
+/// Does some work, and makes three million calls of a function of a few instructions, all of them from another function. It
+/// prints how long the calls took by its own clock.
 const TINY: &str = r#"
 #include <stdio.h>
 #include <time.h>
@@ -94,7 +94,8 @@ fn the_next_run_of_the_embedded_host_is_without_tiny_functions() {
     place.assert_clean();
 }
 
-/// The filter has a name with blanks, asterisks and brackets, a method by its mangled name, and all functions of a file.
+/// The filters name a method by its name with blanks, asterisks and brackets, functions by their mangled names, and all
+/// functions of a file.
 #[test]
 fn names_of_cpp_files_and_mangled_names_are_filtered() {
     let place = Place::new();

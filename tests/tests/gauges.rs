@@ -84,7 +84,7 @@ fn gauges_are_in_the_metrics_and_in_the_summary() {
     assert!(number(&summary["overhead"]["sampler"], "gauges_seconds") > 0.0);
 }
 
-/// Makes the kernel's files of GPU-0: it is throttled because of a temperature, and draws what it may.
+/// Makes the kernel's files of GPU-0: it is throttled because of a temperature, and draws as much power as its limit permits.
 fn throttled_gpu(root: &Path) {
     let (device, chip) = (root.join("sys/devices/0000:c1:00.0"), root.join("sys/class/hwmon/hwmon0"));
     for folder in [&device, &chip] {
@@ -130,7 +130,7 @@ fn a_throttled_gpu_at_its_power_limit_is_in_the_result_the_metrics_and_the_page(
         ["thermal", "power"].map(|cause| gauge(&devices[0], "throttled_ratio", cause).expect("the cause"));
     assert_eq!((number(thermal, "mean"), number(power, "mean")), (1.0, 0.0));
     let limit = gauge(&devices[0], "power_limit_watts", "").expect("a limit");
-    // If the first reading of the counter was interrupted, the power of some of the time is not exact.
+    // If the first reading of the counter was interrupted, the power during some of the time is not exact.
     assert!(number(limit, "at_limit_ratio") > 0.5, "it draws 300 W: {limit}");
     assert_eq!(limit["curve"]["values"], serde_json::json!([300.0]));
     assert!(gauge(&devices[1], "clock_hertz", "").is_none(), "GPU-1 has no such files");

@@ -92,7 +92,8 @@ fn assert_calls_and_times(summary: &Value, calls: f64, light_seconds: f64) {
     assert_eq!(unrecorded(summary), 0.0);
 }
 
-/// Also checks that heavy ones have three times the joules, for kernels that run one after the other.
+/// Like [`assert_calls_and_times`], and checks that heavy kernels have three times the joules of light ones. This holds for
+/// kernels that run one after the other.
 #[track_caller]
 fn assert_exact(summary: &Value, calls: f64, light_seconds: f64) {
     assert_calls_and_times(summary, calls, light_seconds);
@@ -100,8 +101,9 @@ fn assert_exact(summary: &Value, calls: f64, light_seconds: f64) {
     assert!(relative(heavy.joules, 3.0 * light.joules) < 0.02, "{light:?}, {heavy:?}");
 }
 
-/// Checks the same for several streams, with roughly three times the joules. Streams begin one after the other, so light kernels
-/// share the device with heavy ones, or are alone while the program is interrupted between its launches.
+/// Like [`assert_exact`], for several streams: heavy kernels have roughly three times the joules of light ones. Streams begin
+/// one after the other, so light kernels share the device with heavy ones, or are alone while the program is interrupted
+/// between its launches.
 #[track_caller]
 fn assert_exact_on_streams(summary: &Value, calls: f64, light_seconds: f64) {
     assert_calls_and_times(summary, calls, light_seconds);
@@ -198,7 +200,7 @@ fn a_stream_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
     let program = gpu.program.to_str().unwrap();
     let words = [program, "0", "2", "10000000", "silent", stop.to_str().unwrap()];
     let mut command = gpu.place.ampere_run("out", words);
-    // A busy machine may be late with records, which is not the question here.
+    // On a busy machine records may come late, which is not what this test checks.
     let mut running = Running::start(gpu.with(&mut command, "").env("AMPERE_SLACK", "1s"));
     wait_for("joules of the stream that is busy", Duration::from_secs(60), || {
         let address = announced(&gpu.place.path("out"))?.address();
@@ -238,7 +240,7 @@ fn a_program_that_waits_only_at_its_end_has_its_kernels() {
 #[test]
 fn kernels_that_run_when_the_program_ends_are_counted() {
     let gpu = Gpu::new();
-    // 8 s of work, and nothing waits.
+    // The GPU gets 8 s of work, and the program does not wait for it.
     let summary = gpu.as_without("", &["2000", "1", "1000000", "never"]);
     let recorded: f64 = both(&summary).iter().map(|kernel| kernel.calls).sum();
     assert!(recorded < 4000.0 && recorded + unrecorded(&summary) == 4000.0, "{recorded} of 4000");
@@ -265,14 +267,15 @@ fn a_device_clock_that_is_behind_is_noticed_and_kernels_stay_behind_their_launch
     let gpu = Gpu::new();
     let summary = gpu.as_without("early_us=40", &["100", "1", "300000"]);
     assert_eq!(both(&summary).map(|kernel| kernel.calls), [100.0; 2]);
-    // A kernel that begins before its launch would not be known to be of this launch.
+    // A kernel that begins before its launch could not be matched with the launch.
     assert_eq!(number(&summary["quality"], "kernels_without_launch"), 0.0);
     let text = std::fs::read_to_string(gpu.place.path("outearly_us-40/summary.txt"))
         .unwrap()
         .replace("\n        ", " ");
     let (_, error) = text.split_once("times of its GPUs are right to ").unwrap_or_else(|| panic!("{text}"));
     // A kernel begins 2 us after its launch, or later. The two clocks are read one after the other, on a busy machine with an
-    // interruption of some microseconds. Records that are delivered late have the drift of the two clocks since then, too.
+    // interruption of some microseconds between them. The times of records that are delivered late also contain the drift of
+    // the two clocks in the meantime.
     let error: u64 = error.split(' ').next().unwrap().parse().unwrap();
     assert!((25..=400).contains(&error), "{error} us");
 }

@@ -61,12 +61,12 @@ impl Opencl {
     fn prepared(&self, mut command: Command) -> Command {
         with_rocm_smi(&mut command, &format!("watts={WATTS}"));
         command.env("OCL_ICD_VENDORS", &self.vendors).env("AMPERE_CONFIG", &self.settings);
-        // PoCL keeps compiled kernels there.
+        // PoCL keeps compiled kernels in this directory.
         command.env("POCL_CACHE_DIR", self.place.path("tmp"));
         command
     }
 
-    /// Runs one way of `opencl.c` without ampere, and with it.
+    /// Runs `opencl.c` with the argument `way`, without ampere and with it.
     fn both(&self, way: &str) -> (Done, Done) {
         let mut plain = self.prepared(self.place.command(&self.program));
         plain.arg(way);
@@ -79,7 +79,8 @@ impl Opencl {
     }
 }
 
-/// The calls and joules of what has run on the GPU. A row without calls is code that launched it.
+/// The names, calls and joules of the kernels and copies that ran on the GPU. Rows without calls belong to the code that
+/// launched them.
 fn kernels(summary: &Value) -> Vec<(String, f64, f64)> {
     let rows = list(view(summary, "kernels"), "regions").iter().map(|row| {
         let region = row["region"].as_str().unwrap_or_default().to_owned();
@@ -182,7 +183,7 @@ fn a_queue_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
     let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
     let place = &opencl.place;
     let words = [opencl.program.as_os_str(), "one_is_silent".as_ref()];
-    // A busy machine may be late with records, which is not the question here.
+    // On a busy machine records may come late, which is not what this test checks.
     let mut running =
         Running::start(opencl.prepared(place.ampere_run("out", words)).env("AMPERE_SLACK", "1s"));
     wait_for("joules of the queue that is busy", LIMIT, || {
@@ -202,7 +203,7 @@ fn kernels_of_two_ranks_have_joules_by_their_work() {
     play(2, &["2", "2"], &mut Vec::new());
 }
 
-/// Ways in which all kernels are recorded: their names and calls.
+/// Runs `opencl.c` with each argument for which all kernels must be recorded, and checks their names and calls.
 #[test]
 fn kernels_are_recorded_however_the_program_treats_its_queues_and_events() {
     let long = "a".repeat(200);
@@ -408,7 +409,7 @@ fn kernels_of_a_python_program_are_below_the_interpreter_that_launches_them() {
     assert_launched(&summary, "OpenCL", &calls, &work);
 }
 
-/// Another tool's layer, which says that it was loaded.
+/// Another tool's layer, which prints a line when it is loaded.
 const LAYER: &str = r#"
     #include <string.h>
     #include <unistd.h>
@@ -545,7 +546,7 @@ fn a_hundred_thousand_kernels_a_second_with_long_names_are_recorded() {
     let summary = opencl.place.summary("out");
     assert_eq!(calls_of(&summary, &"k".repeat(10_000)), 100_000.0);
     assert_eq!(number(&summary["quality"], "unrecorded_kernels"), 0.0);
-    // The device's clock is one of the system's, so it is known well.
+    // The device's clock is one of the system's clocks, so its times need no note about their error.
     assert!(
         !summary["run"]["notes"].to_string().contains("times of its GPUs"),
         "{}",

@@ -1,4 +1,4 @@
-//! What `make install` and `make dist` install works from its directory, after it was moved, and with module files.
+//! Installations by `make install` and `make dist` work in their directory, after they were moved, and with module files.
 
 use ampere_tests::jobs::{Place, built, run};
 use ampere_tests::runs::{on_path, succeed, text};
@@ -150,7 +150,7 @@ fn the_tarball_works_wherever_it_is_unpacked() {
     std::fs::create_dir(place.path("elsewhere")).expect("a directory");
     std::fs::rename(&tree, &moved).expect("it can be moved");
     check(&place, &moved, "second");
-    // It uses the OTF2 library that comes with it.
+    // The tarball's programs use the OTF2 library that comes with them.
     let libraries = text(&succeed(place.command("ldd").arg(moved.join("bin/ampere"))).stdout);
     let otf2 = libraries.lines().find(|line| line.contains("otf2") || line.contains("open-trace-format"));
     let own = std::fs::canonicalize(moved.join("lib")).expect("a directory");

@@ -23,7 +23,7 @@ fn compiled(place: &Place, compiler: &str, name: &str, body: &str, options: &[&s
     )
 }
 
-/// Runs a program under ampere, whose output and status must be as without. Returns the summary.
+/// Runs a program under ampere. Its output and status must be as without ampere. Returns the summary.
 fn measured(place: &Place, output: &str, words: &[&str]) -> Value {
     let without = run(place.command(words[0]).args(&words[1..]));
     let done = run(&mut place.ampere_run(output, words));
@@ -85,7 +85,7 @@ fn regions_contain_the_recorded_functions_that_are_called_in_them() {
     place.assert_clean();
 }
 
-/// Each kind of wrong use once. The names of the program's regions say what is expected of them.
+/// A program with each kind of wrong use of the interface.
 const WRONG: &str = r#"
     #include <math.h>
     #include <pthread.h>
@@ -305,7 +305,7 @@ fn a_million_calls_of_several_threads_are_all_counted_even_if_the_program_is_kil
     assert_eq!(["odd", "even"].map(|name| units(&summary, name)), [500_000.0, 500_000.0]);
 }
 
-/// The collector finds the counters and the first work at once, and both after the program has ended.
+/// The collector finds the counters and the program's work at the same time, after the program has ended.
 #[test]
 fn a_program_that_ends_at_once_has_its_units() {
     let place = Place::new();

@@ -32,7 +32,7 @@ int main(void) { close(creat(\"begun\", 0600)); works(); return 0; }
 /// The microjoules of a zone after a time in seconds, or `None` for a text that is not a number. The second time is that at
 /// which the program began, infinite before.
 type Shows = fn(f64, f64) -> Option<u64>;
-/// Files that are written more rarely are late.
+/// The time between two writes after which files of the made-up node count as late.
 const LATE: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy)]
@@ -127,7 +127,8 @@ fn write(root: &Path, zones: &[Zone], seconds: f64, from: f64) {
     }
 }
 
-/// Returns the summary of a run on such a node, with the seconds by which its files were late.
+/// Returns the summary of a run on such a node, with the seconds by which its files were late as `files_late_seconds`, and the
+/// standard error of the run.
 fn measured(zones: &[Zone]) -> (Value, String) {
     measured_with(zones, "rapl", "")
 }
@@ -231,7 +232,7 @@ fn two_zones_of_one_name_are_one_device_or_two_by_their_values() {
 #[test]
 fn a_platform_that_counts_less_than_its_packages_is_not_the_total() {
     let cases: [&[Zone]; 3] = [
-        // These counters stand still, are 0, or count a fifth.
+        // The platform's counter stands still, is 0, or counts a fifth of the packages' energy.
         &[zone("0", "package-0", |t, _| joules(t, 50.0)), zone("1", "psys", |_, _| joules(0.0, 0.0))],
         &[zone("0", "package-0", |t, _| joules(t, 50.0)), zone("1", "psys", |_, _| Some(0))],
         &[

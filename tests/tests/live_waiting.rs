@@ -15,8 +15,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// In each round, one rank is slow before each kind of operation, including those in a communicator of its own. There are 25
-/// rounds, and more until there is the file in the first argument, if there is one.
+/// In each round, one rank is slow before each kind of operation, including some in a communicator of two ranks. There are 25
+/// rounds, and with an argument more, until the file that it names exists.
 const ROUNDS: &str = r#"
 #include <mpi.h>
 #include <time.h>
@@ -127,7 +127,7 @@ fn waiting_is_counted_while_ranks_run_and_ends_with_what_their_trace_has() {
     let running = start(measured_rounds(&place).arg("enough").env("AMPERE_LISTEN", "127.0.0.1:0"));
     let mut page = Value::Null;
     let has_sentence = |page: &Value| page["sentences"].to_string().contains(" were used waiting in MPI");
-    // The last figures are served for twice this time.
+    // After the run, the last figures are served for twice this time.
     let pause = Duration::from_millis(1200);
     let scrapes = scrapes_of(&place.path("out"), pause, |address, scrapes| {
         // The sentences are those of the last summary on the disk. A busy collector may have no page at the moment.

@@ -50,7 +50,7 @@ fn an_mpi_call_costs_nothing_while_ampere_is_disabled() {
             break;
         }
     }
-    // It was once 28 ns more. Now only a jump remains, which takes 0.15 ns.
+    // The cost was once 28 ns. Now only a jump remains, which takes 0.15 ns.
     assert!(preloaded < plain + 2.0, "{preloaded} ns, without ampere {plain} ns");
     place.assert_clean();
     assert!(!place.path("out").exists());
@@ -144,15 +144,15 @@ fn preloading_costs_another_program_at_most_half_a_millisecond() {
     place.assert_clean();
 }
 
-/// On a quiet machine it is 80 ms. On a busy one some runs take longer, and all of them do where a hypervisor takes CPU time
-/// away. No fixed wait of half a second fits into the limit.
+/// On a quiet machine, `ampere run` adds 80 ms. On a busy one some runs take longer, and all of them do where a hypervisor
+/// takes CPU time away. A fixed wait of half a second would exceed the limit.
 #[test]
 fn a_run_of_a_command_that_does_nothing_takes_a_fraction_of_a_second_more() {
     let place = Place::new();
     let plain = (0..20).map(|_| timed(&mut place.command("true"))).min().expect("some");
     let mut runs =
         (0..60).map(|number| timed(&mut place.ampere_run(&format!("out-{number}"), ["true"])) - plain);
-    // Without ampere, it takes 0.8 ms, and more on a machine that is slow at the moment.
+    // Without ampere, the command takes 0.8 ms, and more on a machine that is slow at the moment.
     let most = Duration::from_millis(300).max(300 * plain);
     let fast = runs.find(|more| *more < most);
     println!("ampere run adds {fast:?}");
@@ -194,10 +194,11 @@ fn the_collector_stays_on_the_cpus_where_ampere_run_was_started() {
     place.assert_clean();
 }
 
-/// A control group with these CPUs, which is removed at the end. It is of version 1 or 2, where this user may make one.
+/// A control group of version 1 or 2 with a set of CPUs. It is removed at the end.
 struct ControlGroup(PathBuf);
 
 impl ControlGroup {
+    /// Returns `None` if this user may not make a control group.
     fn new(cpus: &str) -> Option<ControlGroup> {
         let name = format!("ampere-test-{}", std::process::id());
         let v1 = Path::new("/sys/fs/cgroup/cpuset");
@@ -379,8 +380,8 @@ fn a_signal_to_an_unmeasured_run_does_not_leave_the_command_alone() {
     place.assert_clean();
 }
 
-/// With arguments, runs them with standard output closed, and with an environment that no shell makes. Without, writes down what
-/// it finds.
+/// With arguments, executes them with standard output closed, and with an environment that no shell makes. Without arguments,
+/// writes into the file `seen` whether standard output is closed, and its environment.
 const ODD_START: &str = r#"
     #define _GNU_SOURCE
     #include <fcntl.h>

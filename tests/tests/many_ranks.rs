@@ -3,8 +3,8 @@
 use ampere_tests::jobs::{Place, files_below, run, start, until};
 use std::path::PathBuf;
 
-/// A program that makes a number of steps of a millisecond. With three arguments, it continues until there is the file in the
-/// third.
+/// A program that makes a number of steps of a millisecond. With three arguments, it continues until the file that the third
+/// one names exists.
 const STEPS: &str = r#"
     #include <stdlib.h>
     #include <unistd.h>

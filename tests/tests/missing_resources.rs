@@ -84,7 +84,7 @@ fn a_collector_that_starts_too_late_ends_by_itself() {
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
     let collector = built().join("ampere-collector");
-    // Like the real collector, it outlives the process that started it.
+    // Like the real collector, this one outlives the process that started it.
     let script = format!(
         "#!/bin/sh\n(sleep 10; exec {} \"$@\") & \necho $! > late\nexec sleep 300\n",
         collector.display()

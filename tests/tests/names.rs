@@ -1,5 +1,5 @@
-//! Functions whose names are dangerous for some format. A stand-in for Score-P defines them, because it can pass arbitrary bytes.
-//! They must be right in all formats.
+//! Functions whose names are dangerous for some format. A stand-in for Score-P defines them, because it can pass arbitrary
+//! bytes. The names must be right in all formats.
 
 use ampere_model::text::{printable, short, short_distinct};
 use ampere_tests::collector::announced;

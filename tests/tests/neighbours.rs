@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const INSTRUMENTED: &[&str] = &["-finstrument-functions", "-pthread"];
 
-/// It sleeps for the time in its first argument, and until there is the file in its second one.
+/// The program sleeps for the seconds in its first argument, and then until the file that a second argument names exists.
 const SLEEPS: &str = "
 #include <stdlib.h>
 #include <unistd.h>
@@ -27,7 +27,8 @@ __attribute__((noinline)) void sleeps(double seconds, const char *file) {
 int main(int count, char **words) { sleeps(atof(words[1]), words[2]); return 0; }
 ";
 
-/// The main thread waits for eight others, which work until there is a file `go`, or it works itself while they sleep.
+/// The main thread waits for eight others, which work until there is a file `go`. With an argument, the main thread works
+/// itself while the others sleep.
 const THREADS: &str = "
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -271,7 +272,7 @@ fn threads_that_work_while_the_main_thread_waits_lead() {
     let place = Place::new();
     let program = place.compile("cc", "threads", THREADS, INSTRUMENTED);
     let running = start(place.ampere_run("out", [&program]).env("AMPERE_COUNTERS", "estimate"));
-    // The live table has the figures of all threads, too, until the run ends. The threads work for so long that it does not
+    // The live table has the figures of all threads, too, until the run ends. The threads work long enough that it does not
     // matter if the main thread is alone for a moment at the start or at the end.
     until("the live figures are those of all threads", || {
         let address = announced(&place.path("out")).map(|it| it.address());
@@ -340,7 +341,7 @@ fn a_main_thread_that_works_while_others_sleep_leads() {
     assert!(table.contains("processes view, by main threads only ("), "{table}");
 }
 
-/// Files of a made-up node that are written more rarely are late.
+/// The time between two writes after which files of the made-up node count as late.
 const LATE: Duration = Duration::from_millis(50);
 
 /// A node of four CPUs whose package draws 60 W. Its files are written anew every few milliseconds, until it is dropped.

@@ -87,7 +87,7 @@ fn check(answer: &Value, address: &str) {
     );
     assert!(text("searched").contains("“STEP”: "), "{}", text("searched"));
     assert!(text("clicked").contains("main: "), "{}", text("clicked"));
-    // The moment, the watts, and what ran then.
+    // This text states a moment, the power at that moment, and what ran then.
     let power = text("power");
     assert!(power.starts_with("at ") && power.contains(" W, "), "{power}");
     assert!(power.contains(" % of ") || power.ends_with(": nothing"), "{power}");
@@ -136,7 +136,7 @@ fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() 
     let before = joules();
     let browser = start(browse(&place, &format!("http://{address}/"), 1600).env("MARK", place.path("mark")));
     until("the browser has used the page", || place.path("mark").exists());
-    // Metrics may be of the same moment for a while, so these are of a later one than the page.
+    // Metrics may be of the same moment for a while, so the test waits for those of a later moment than the page.
     let (seen, mut after) = (joules(), 0.0);
     until("there are newer metrics", || {
         after = joules();
@@ -279,8 +279,7 @@ fn a_report_of_several_nodes_has_their_table() {
 }
 
 /// Eleven functions that call each other four deep have 12,221 call paths below main on the page, where a function that calls
-/// itself is one frame. After them, there is a new path now and
-/// then.
+/// itself is one frame. After these calls, each rank takes a random path every 0.1 s.
 const MANY_PATHS: &str = r#"
     #include <mpi.h>
     #include <unistd.h>
@@ -610,7 +609,7 @@ fn a_screen_reader_gets_names_and_figures_and_nothing_each_second() {
     assert_eq!((&live["state"], &report["state"]), (&"running".into(), &"complete".into()));
 }
 
-/// On a quiet machine the first paint takes a second and an update 50 ms. Other tests may occupy most of both cores, so the
+/// On a quiet machine the first paint takes a second and an update 50 ms. Other tests may occupy most of the cores, so the
 /// limits on time are much longer, and the update that counts is the one that was interrupted the least.
 #[test]
 fn a_page_of_12000_call_paths_on_64_ranks_is_usable() {

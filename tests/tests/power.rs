@@ -51,7 +51,7 @@ fn the_power_is_never_a_device() {
     succeed(&mut run);
     let (live, trace) = (place.summary("out"), place.path("out/traces.otf2"));
     assert!(has_power(&trace));
-    // The same events are in traces with and without it.
+    // The same events are in traces with and without the power.
     let played = |output: &str, power: &str| {
         let mut replay = place.ampere(["replay", "--speed", "max", "-o", output]);
         succeed(replay.arg(&trace).current_dir(place.directory()).env("AMPERE_TRACE_POWER", power));

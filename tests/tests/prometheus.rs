@@ -390,7 +390,7 @@ fn it_is_named_to_prometheus(prometheus: &Prometheus, directory: &Path, target: 
     assert_eq!(list(&targets, "activeTargets").len(), 1, "{targets}");
 }
 
-/// Checks the same sum over all data that Prometheus has stored.
+/// Checks that functions, idle and lost joules add up to a device's energy in all data that Prometheus has stored.
 fn stored_energy_is_conserved(prometheus: &Prometheus, start: f64, end: f64) {
     let sum = |selector: &str| format!("sum by (node, device) ({selector})");
     let device = sum("ampere_device_energy_joules_total");

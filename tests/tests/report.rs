@@ -342,7 +342,7 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
     let unanswered = run(&mut place.ampere(["top", "http://127.0.0.1:1"]));
     assert_eq!(unanswered.code, 1);
     unanswered.said_once(&["cannot reach http://127.0.0.1:1"]);
-    // For a run that has ended, it shows the results.
+    // For a run that has ended, `ampere top` shows the results.
     let over = run(place.ampere(["top", "out"]).current_dir(place.path("")));
     over.said_once(&["the run has ended", "final figures", "ampere report out -f FORM"]);
     assert_eq!((over.code, over.stdout), (0, report(&place, &["out"]).stdout));

@@ -265,7 +265,8 @@ struct MovingNode {
 }
 
 impl MovingNode {
-    /// 1000 W for the node, of which two packages have 400 W and 200 W. They are updated 10 and 1000 times a second.
+    /// The node draws 1000 W, of which its two packages draw 400 W and 200 W. The node's counter is updated 10 times a second,
+    /// and those of the packages 1000 times.
     fn new() -> MovingNode {
         let root = tempfile::tempdir().unwrap();
         let (path, stop) = (root.path().to_owned(), Arc::new(AtomicBool::new(false)));
@@ -513,7 +514,7 @@ fn results_that_cannot_be_written_are_not_promised_to_ranks() {
 fn every_timer_gives_the_same_seconds() {
     skip_unless!(on_path("gcc"), "no gcc");
     let place = Place::new();
-    // It prints the least and the most seconds that the call can have taken.
+    // The program prints the least and the most seconds that the call can have taken.
     let source = "#include <stdio.h>
         #include <time.h>
         double least;
@@ -663,7 +664,7 @@ fn the_exit_status_is_the_commands_own() {
     assert_eq!(status.signal(), Some(9), "{status}");
 }
 
-/// This is the shell of `salloc` on a login node.
+/// The shell that `salloc` starts may run on a login node, outside the job.
 #[test]
 fn a_node_outside_the_slurm_job_is_named() {
     let place = Place::new();

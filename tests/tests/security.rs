@@ -2,7 +2,7 @@
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Place, is_root};
-use ampere_tests::process::Running;
+use ampere_tests::process::{Running, wait_for};
 use ampere_tests::runs::{compile, json, list, on_path, succeed, text};
 use ampere_tests::{artifact, skip_unless};
 use std::io::{Read, Write};
@@ -16,17 +16,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The user nobody.
 const OTHER_USER: &str = "65534";
 const TOKEN: &str = "a-token-of-this-test-0123456789";
-
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        match look() {
-            Some(found) => return found,
-            None if begun.elapsed() < LIMIT => std::thread::sleep(Duration::from_millis(20)),
-            None => panic!("no {what} within {LIMIT:?}"),
-        }
-    }
-}
 
 fn token_file(place: &Place) -> PathBuf {
     let path = place.path("token");
@@ -70,7 +59,7 @@ fn a_run_with_socket_and_token_is_closed_to_other_users() {
         .env("AMPERE_LISTEN", format!("unix:{}", socket.display()))
         .env("AMPERE_TOKEN_FILE", token_file(&place));
     let mut run = Running::start(command.stderr(std::fs::File::create(&log).expect("a log")));
-    let collector = wait_for("a collector", || announced(&place.path("out")));
+    let collector = wait_for("a collector", LIMIT, || announced(&place.path("out")));
     assert_eq!(collector.url, format!("unix:{}", socket.display()));
     assert_eq!(mode(&socket), 0o600);
     assert_eq!(mode(&place.path("out").join("collector.json")), 0o600);
@@ -80,14 +69,14 @@ fn a_run_with_socket_and_token_is_closed_to_other_users() {
         ask(&socket, "/metrics", "Authorization: Bearer another-token-altogether\r\n")
             .starts_with("HTTP/1.0 401")
     );
-    let answer = wait_for("metrics", || {
+    let answer = wait_for("metrics", LIMIT, || {
         let answer = ask(&socket, "/metrics", &format!("Authorization: Bearer {TOKEN}\r\n"));
         answer.contains("ampere_device_energy_joules_total{").then_some(answer)
     });
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
 
     // Only the user can read what is in shared memory and in the spool.
-    let base = wait_for("session", || {
+    let base = wait_for("session", LIMIT, || {
         let bases = std::fs::read_dir(place.path("shm")).ok()?.flatten().map(|entry| entry.path());
         bases.into_iter().find(|path| path.join("..").is_dir() && is_base(path))
     });
@@ -101,7 +90,7 @@ fn a_run_with_socket_and_token_is_closed_to_other_users() {
         let mode = found.permissions().mode() & 0o7777;
         assert_eq!(mode, wanted, "{} is {mode:o}", path.display());
     }
-    wait_for("line of figures", || {
+    wait_for("line of figures", LIMIT, || {
         std::fs::read_to_string(&log).ok().filter(|said| said.contains(" s  node "))
     });
     place.write("go", "");
@@ -219,7 +208,7 @@ fn a_function_whose_name_is_markup_or_a_control_sequence_is_shown_harmlessly() {
     command.stdin(Stdio::null()).stderr(std::fs::File::create(&log).expect("a log"));
     let mut run = Running::start(&mut command);
     let escaped = r#"region="<script>\"\n{}"#;
-    let metrics = wait_for("metrics with the name", || {
+    let metrics = wait_for("metrics with the name", LIMIT, || {
         let address = announced(&place.path("out"))?.address();
         let body = ampere_tests::http::get(address, "/metrics").ok()?.body;
         body.contains("<script>").then_some(body)

@@ -7,7 +7,7 @@ use ampere_tests::skip_unless;
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// A function that uses this many CPU seconds. It is called `spin`, or has the name in `WORK`.
+/// A function that uses the number of CPU seconds that is its argument. It is called `spin`, or has the name in `WORK`.
 const SPIN: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>
@@ -29,7 +29,7 @@ const HOOKS: &str = r#"
     __attribute__((no_instrument_function)) void __cyg_profile_func_enter(void *function, void *site) { calls++; }
     __attribute__((no_instrument_function)) void __cyg_profile_func_exit(void *function, void *site) { }
 "#;
-/// Threads or, with an argument, child processes, one after the other. Each uses this many seconds of CPU time.
+/// Starts threads or, with an argument, child processes, one after the other. Each uses `EACH` seconds of CPU time.
 const SHORT: &str = r#"
     #include <pthread.h>
     #include <sys/wait.h>
@@ -41,14 +41,15 @@ const SHORT: &str = r#"
     static void child(void) { pid_t child = fork(); if (!child) { work(0); _exit(0); } waitpid(child, 0, 0); }
     int main(int count, char **arguments) { for (int i = 0; i < ROUNDS; i++) { if (count > 1) child(); else thread(); } return 0; }
 "#;
-/// The joules follow from CPU time, which other programs do not change.
+/// The largest share of joules that may be idle. The joules follow from CPU time, which other programs do not change.
 const IDLE_MAX: f64 = 0.1;
 
 fn run_of(place: &Place, command: &[&str]) -> Value {
     output_of(place, command, "").0
 }
 
-/// Runs a command, with a sample in each `period`, if that is given. Returns the summary and what the command printed.
+/// Runs a command with this sampling period, or with the default if `period` is empty. Returns the summary and what the
+/// command printed.
 fn output_of(place: &Place, command: &[&str], period: &str) -> (Value, String) {
     let measured = || {
         let mut measured = place.ampere_run("out", command);
@@ -173,7 +174,8 @@ fn functions_that_are_not_instrumented_are_sampled_next_to_those_that_are() {
     assert!(is_right, "{recorded}, {sampled}: {summary:#}");
 }
 
-/// The collector learns of the end of a call later than it happens. What the program does then must be in its own row all the same.
+/// The collector learns of the end of a call later than it happens. Functions that run in the meantime must be in their own
+/// rows all the same.
 #[test]
 fn functions_that_follow_a_long_recorded_call_are_sampled_from_their_start() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -187,8 +189,8 @@ fn functions_that_follow_a_long_recorded_call_are_sampled_from_their_start() {
     assert!((0.08..0.12).contains(&spin), "{spin}: {summary:#}");
 }
 
-/// The collector checks every 100 ms whether a program records its functions. Here the recorded function is called as often, so
-/// that it is open at all checks or at none, as the start decides.
+/// The collector checks every 100 ms whether a program records its functions. Here the recorded function is called at the same
+/// intervals. The time of the start decides whether it is open at all checks or at none.
 #[test]
 fn a_program_that_is_in_a_recorded_function_at_each_check_is_sampled_between_them() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -225,7 +227,7 @@ fn a_program_after_one_that_is_instrumented_and_a_child_of_that_one_are_sampled(
     let parent = place.compile("cc", "parent", &[SPIN, &main].concat(), &instrumented);
     let (summary, idle) = measured(&place, &["sh", "-c", &format!("{}; {plain}", parent.display())]);
     assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
-    // It uses two thirds of the CPU time.
+    // `plain` uses two thirds of the CPU time.
     assert!((0.55..0.72).contains(&share(&summary, "plain")), "{}: {summary:#}", share(&summary, "plain"));
 }
 
@@ -256,7 +258,7 @@ fn what_an_instrumented_program_starts_is_sampled_from_its_first_instruction_on(
     let parent = place.compile("cc", "parent", &[SPIN, main].concat(), &instrumented);
     let plain = place.path("plain");
     let (summary, _) = output_of(&place, &[&parent.to_string_lossy(), &plain.to_string_lossy()], "1ms");
-    // Each uses a quarter of the CPU time.
+    // `plain` and `copy` each use a quarter of the CPU time.
     let plain = share(&summary, "plain");
     let copy = share_of(&summary, "copy", "inclusive_joules");
     assert!((0.2..0.3).contains(&plain) && (0.2..0.3).contains(&copy), "{plain}, {copy}: {summary:#}");
@@ -280,7 +282,7 @@ fn a_program_that_an_instrumented_program_becomes_is_sampled_from_its_first_inst
     let instrumented = ["-O1", "-finstrument-functions", "-rdynamic", "-DWORK=recorded"];
     let before = place.compile("cc", "before", &[SPIN, &main].concat(), &instrumented);
     let (summary, _) = output_of(&place, &[&before.to_string_lossy()], "1ms");
-    // It uses a ninth of the CPU time.
+    // `plain` uses a ninth of the CPU time.
     let plain = share(&summary, "plain");
     assert!((0.09..0.13).contains(&plain), "{plain}: {summary:#}");
 }
@@ -356,7 +358,7 @@ fn a_sampled_thread_that_makes_calls_is_counted_once() {
             return 0;
         }
     "#;
-    // The time of a thread, and not of the process.
+    // The function measures the CPU time of its thread, and not of the process.
     let spin = SPIN.replace("CLOCK_PROCESS_CPUTIME_ID", "CLOCK_THREAD_CPUTIME_ID");
     let program = place.compile("mpicc", "calls", &[&spin, main].concat(), &["-O1", "-pthread"]);
     let stolen_before = stolen();
@@ -429,7 +431,8 @@ fn functions_of_ranks_that_wait_in_mpi_have_their_cpu_time() {
             for (function, seconds) in [("first", words[1]), ("second", words[2])] {
                 let (is, expected) =
                     (joules(words[0], function), 10.0 * seconds.parse::<f64>().expect("a number"));
-                // The samples have a standard error of some percent; half a period for each call would be a quarter.
+                // The samples have a standard error of some percent. An error of half a sampling period for each call would be
+                // a quarter of the joules.
                 let what =
                     format!("{period}: {function} of rank {} has {is} J and not {expected} J", words[0]);
                 assert!((is / expected - 1.0).abs() < 0.15, "{what}: {summary:#}");
@@ -440,7 +443,7 @@ fn functions_of_ranks_that_wait_in_mpi_have_their_cpu_time() {
     }
 }
 
-/// Uses a CPU for some milliseconds and then sleeps, for three seconds.
+/// For three seconds, uses a CPU for `BURST` milliseconds and then sleeps for `SLEEP` milliseconds.
 const SLEEPS: &str = r#"
     #include <time.h>
     #include <unistd.h>
@@ -460,7 +463,8 @@ const SLEEPS: &str = r#"
 fn a_thread_that_sleeps_most_of_the_time_has_its_cpu_time_in_functions() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
-    // Most times on a CPU are without a sample. The functions of the second program end each time that it sleeps.
+    // Most of the intervals that a thread is on a CPU have no sample. The functions of the second program end each time that
+    // it sleeps.
     for (name, burst, sleep, period) in [("often", "3", "12", "16ms"), ("rarely", "2", "40", "5ms")] {
         let times = [format!("-DBURST={burst}"), format!("-DSLEEP={sleep}")];
         let program = place.compile("cc", name, SLEEPS, &["-O1", &times[0], &times[1]]);
@@ -532,7 +536,7 @@ fn threads_that_record_nothing_next_to_one_that_does_are_sampled() {
             return 0;
         }
     "#;
-    // The time of a thread, and not of the process.
+    // The function measures the CPU time of its thread, and not of the process.
     let spin = SPIN.replace("CLOCK_PROCESS_CPUTIME_ID", "CLOCK_THREAD_CPUTIME_ID");
     let instrumented = ["-O1", "-finstrument-functions", "-fPIC", "-shared", "-DWORK=recorded"];
     let library = place.compile("cc", "libpart.so", &spin, &instrumented);

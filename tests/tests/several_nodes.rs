@@ -62,7 +62,7 @@ fn open_mpis_launcher_passes_on_what_another_node_needs() {
     assert_both_nodes(&place, &run(command.arg(&program).arg("0").env("OMPI_MCA_mca_base_env_list", "PATH")));
 }
 
-/// On a busy machine, about one in 130 runs of MPICH 4.0 on two nodes never ends, even without ampere: in `MPI_Finalize` one
+/// On a busy machine, about one in 130 runs of MPICH 4.0 on two nodes never ends, even without ampere. In `MPI_Finalize`, one
 /// rank waits for the other to read from its socket, while the other waits in the launcher's barrier. The launcher ends such a
 /// run.
 const MPICH_ATTEMPTS: usize = 3;
@@ -131,7 +131,7 @@ fn on_two_nodes(place: &Place, policy: &str) -> (Running, String) {
     (running, second)
 }
 
-/// Prints node, function and time of each leave in their order, and all errors.
+/// Prints the node and the function of each leave in the order of the trace, and all events that are out of order.
 const LEAVES: &str = r#"
 import sys, otf2
 with otf2.reader.open(sys.argv[1]) as trace:
@@ -223,7 +223,7 @@ fn a_node_that_is_killed_is_added_later() {
         let (running, second) = on_two_nodes(&place, policy.0);
         let collector = announced(&place.path("out/node-b")).expect("it runs");
         until("its events are read", || events(&place.path("out/node-b")) > 0);
-        // While it is stopped, it cannot write the results when it sees that the program has ended.
+        // While the collector is stopped, it cannot notice that the program has ended, and write the results.
         collector.signal(Signal::STOP);
         for word in ["--supervise", &second] {
             let processes = place.processes().into_iter().filter(|(_, command)| command.contains(word));

@@ -89,7 +89,8 @@ fn a_signal_is_passed_to_the_command_and_its_results_are_written() {
     }
 }
 
-/// The command gets it when it unblocks it, or asks for it. dash unblocks all signals when it starts.
+/// The command gets the signal when it unblocks it, or finds it among its pending signals. dash unblocks all signals when it
+/// starts, so the command is bash.
 #[test]
 fn a_signal_that_is_blocked_from_the_start_is_passed_on() {
     let place = Place::new();
@@ -200,7 +201,7 @@ fn an_interrupt_from_the_terminal_ends_the_command_and_not_the_collector() {
     }
 }
 
-/// A shell does so only if the command has died of the signal.
+/// A shell ends its script only if the command has died of the signal.
 #[test]
 fn an_interrupt_ends_the_script_that_started_the_run() {
     if interrupts_are_ignored() {

@@ -24,8 +24,8 @@ fn query(place: &Place, sql: &str) -> Vec<Value> {
     serde_json::from_str::<Value>(&done.stdout).expect("JSON").as_array().expect("rows").clone()
 }
 
-/// Calls, exclusive seconds and joules of a view's regions in a summary. Joules are summed over the devices; the others are those
-/// of one device.
+/// Calls, exclusive seconds and joules of a view's regions in a summary. Joules are summed over the devices; calls and seconds
+/// are the largest of any device.
 fn expected<'a>(summary: &'a Value, view: &str) -> Vec<(&'a str, f64, f64, f64)> {
     let mut regions: Vec<(&str, f64, f64, f64)> = Vec::new();
     for of in list(summary, "devices").iter().flat_map(|device| list(device, "views")) {

@@ -24,7 +24,7 @@ fn as_other(words: &[&str]) -> Command {
     command
 }
 
-/// Returns the answer that another user gets. Events are sent until the run ends.
+/// Returns the answer that another user gets. That of `/events` continues until the run ends, so it is cut off after 6 s.
 fn answer_to_other(address: SocketAddr, path: &str) -> String {
     let limit = if path == "/events" { 6 } else { 60 };
     let script = format!(

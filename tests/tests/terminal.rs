@@ -306,7 +306,7 @@ fn it_can_be_stopped_and_continued() {
             && screen.lines().count() == 30
             && screen.lines().last().is_some_and(|line| line.starts_with("F1Help"))
     });
-    // The keys are restored, and it can be stopped again.
+    // The keys work again, and `ampere top` can be stopped again.
     terminal.press(&["C-z"]);
     terminal.until("the shell", |screen| screen.contains("then 148") && !screen.contains("F1Help"));
     terminal.says("fg; echo at last $?");
@@ -351,7 +351,7 @@ fn the_live_table_leaves_the_terminal_to_a_command_that_reads_keys() {
     );
     let terminal = Terminal::open(&place, (100, 40));
     terminal.runs("$AMPERE run -o out -- ./reads");
-    // The line about the live page must not come after a part of one of the command's.
+    // The line about the live page must not come after a part of a line of the command.
     terminal.until("the table", |screen| screen.contains(" now in  "));
     place.write("begin", "");
     terminal.until("a part of a line", |screen| screen.contains("a part"));

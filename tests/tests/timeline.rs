@@ -73,7 +73,7 @@ for by in ["rank", "device", "region"]:
                 groups = pandas.Series(table["exclusive_joules"]).groupby(
                     [names[group] for group in table["location_group"]]).sum()
                 for group, joules in groups.items():
-                    # For kernels it is the rank that started them.
+                    # The rank of a kernel is the one that started it.
                     there = of[of["rank"] == (group if view == "ranks" else "MPI Rank 0")].joules.sum()
                     assert abs(there - joules) <= 1e-8 * joules, (device, view, group)
 assert checked > 0
@@ -193,8 +193,8 @@ fn what_cannot_be_shown_is_refused_in_one_line() {
     assert!(!files_below(place.directory()).iter().any(|path| path.display().to_string().contains(".part")));
 }
 
-/// A run of two ranks on a GPU that draws 100 W for a second, and then 300 W in every second interval of 10 ms. Each call lies in
-/// an interval: rank 0 calls `a` and `b`, and rank 1 calls `a` only in the second half.
+/// A run of two ranks on a GPU that draws 100 W for a second, and then 300 W in every second interval of 10 ms. Each call lies
+/// in one interval: rank 0 calls `a` and `b` in every interval, and rank 1 calls `a` in those of the second half.
 fn with_two_powers(place: &Place) {
     let directory = place.path("gpu");
     std::fs::create_dir(&directory).expect("a directory");

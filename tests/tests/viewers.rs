@@ -37,7 +37,7 @@ fn printed(place: &Place, python: &PathBuf, script: &str, arguments: &[&str]) ->
     serde_json::from_str(&done.stdout).expect("JSON")
 }
 
-/// The Firefox Profiler with one profile, in a process of its own, which ends with this.
+/// The Firefox Profiler with one profile, in a separate process that ends when this value is dropped.
 struct FirefoxProfiler<'a> {
     place: &'a Place,
     program: PathBuf,
@@ -53,7 +53,7 @@ impl<'a> FirefoxProfiler<'a> {
 
     fn open(place: &'a Place, program: PathBuf, profile: &str) -> FirefoxProfiler<'a> {
         let profiler = FirefoxProfiler { place, program };
-        // On a busy machine it gives up before its process is ready.
+        // On a busy machine, `load` gives up before the profiler's process is ready.
         profiler.run(&["load", profile]);
         until("the profile is loaded", || profiler.run(&["profile", "info"]).code == 0);
         profiler

@@ -1,5 +1,5 @@
-//! Tests the energy that ranks use while they wait for each other in MPI, and who caused it: on random traces, compared with a
-//! slow and readable program that shares no code with ampere, and in programs whose delays are known.
+//! Tests the energy that ranks use while they wait for each other in MPI, and which ranks caused the waits. Random traces are
+//! compared with a slow and readable program that shares no code with ampere. Other programs have known delays.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::random::setting;

@@ -176,7 +176,7 @@ fn without_a_run_and_with_a_wrong_number_nothing_is_counted() {
     let done = run(&mut place.ampere(["work", "steps", "3"]));
     assert_eq!((done.code, done.stderr.lines().count()), (1, 1), "{done:#?}");
     done.said_once(&["ampere work", "there is none here", "ampere run"]);
-    // A run that has ended is none.
+    // A run that has ended is not found either.
     succeed(&mut place.ampere_run("out", ["sh", "-c", "echo $AMPERE_SESSION > session"]));
     let session = std::fs::read_to_string(place.path("session")).expect("the session's name");
     let done = run(place.ampere(["work", "steps", "3"]).env("AMPERE_SESSION", session.trim()));

@@ -19,8 +19,9 @@ const PARTS: usize = 10;
 const DELAY_RANGE: f64 = 0.25;
 /// A counter needs at least this many movements in a period to show its two levels.
 const UPDATES_MIN: f64 = 4.0;
-/// No device uses more power than this: it is the attribution's limit for a node (`crates/timeline/src/device.rs`), which has
-/// lower ones for single parts. A larger step, or a decrease, is a reset.
+/// No device uses more power than this. It is the limit that the attribution has for a whole node
+/// (`crates/timeline/src/device.rs`); its limits for single GPUs and processors are lower. A larger step, or a decrease, is a
+/// reset.
 const WATTS_MAX: f64 = 20_000.0;
 /// A response must be more than this fraction of the mean power, however regular it is.
 const RESPONSE_MIN: f64 = 1e-3;
@@ -38,7 +39,7 @@ pub type Movements = [(u64, u64)];
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     pub verdict: Verdict,
-    /// The median of the seconds between movements, and the values below and above which a tenth of them lies.
+    /// The median and the 10th and 90th percentiles of the time between movements, in seconds.
     pub update: Option<Spread>,
     /// The number of intervals between movements for which the state of the load is known.
     pub updates: usize,
@@ -109,7 +110,7 @@ impl Interval {
     }
 }
 
-/// `reading_period` is the time between two readings of the counter, in seconds.
+/// Estimates a counter's response to the wave. `reading_period` is the time between two readings of the counter, in seconds.
 pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Estimate {
     let mut all = intervals(movements, wave);
     let mut lengths: Vec<f64> = all.iter().map(|interval| interval.length()).collect();

@@ -276,7 +276,7 @@ fn resets_wraps_jumps_and_freezes_change_nothing() {
         assert_eq!((outcome.verdict, outcome.resets), (Verdict::Responds, resets), "{what}: {outcome:?}");
         close(what, outcome.response.unwrap().delay, sound, 0.0005);
     }
-    // After a short freeze the counter shows all the energy at once; a long freeze leaves no usable interval.
+    // After a short freeze, one step of the counter shows all the energy; a long freeze leaves no usable interval.
     let short = changed(&|m| drop(m.drain(at(5.3)..at(5.6))));
     let long = changed(&|m| drop(m.drain(at(5.3)..at(9.6))));
     for (what, outcome, gaps) in [("short freeze", short, 0), ("long freeze", long, 1)] {

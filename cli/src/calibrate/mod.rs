@@ -192,7 +192,8 @@ fn name(load: &Load) -> &str {
     load.command.first().map_or("the load", String::as_str)
 }
 
-/// Refuses edges whose times are from another clock or another machine: they are not between the first reading and now.
+/// Refuses edges whose times are from another clock or another machine: the last edge is in the future, or before the first
+/// reading.
 fn check_clock(wave: &Wave, counters: &[sample::Counter], load: &Load) -> anyhow::Result<()> {
     let now = load::monotonic_ns();
     let first = counters.iter().filter_map(|counter| counter.movements.first()).map(|(at, _)| *at).min();

@@ -1,8 +1,8 @@
 //! Reads the counters during the load, in a thread of its own.
 //!
-//! The sampler reads a counter less often once its pace is known. Here each counter is read all the time, to measure the time
-//! between updates. As in the sampler, a new value has the time of the first reading that shows it, so the measured delay also
-//! applies to the sampler's samples.
+//! The sampler of a run reads a counter less often once its update period is known. Here each counter is read all the time,
+//! to measure that period. As in the sampler, a new value has the time of the first reading that shows it, so the measured
+//! delay also applies to the sampler's samples.
 
 use super::load::monotonic_ns;
 use ampere_counters::{Device, ReadError, Source};
@@ -21,7 +21,7 @@ pub struct Counter {
     pub error: Option<String>,
     /// The time between two readings.
     pub period: Duration,
-    /// How long the counter is not read after a reading; zero if it may be read in every sampling period.
+    /// The minimum time from one reading of the counter to the next; zero if it may be read in every sampling period.
     pause: Duration,
     due: Instant,
 }

@@ -94,7 +94,8 @@ impl Wave {
     }
 }
 
-/// Computes busy times. The times must ascend, which makes each step fast.
+/// Computes how long the load was busy up to given times. The times must not decrease, so that each search continues where
+/// the previous one ended.
 pub struct Cursor<'a> {
     wave: &'a Wave,
     next: usize,

@@ -167,11 +167,11 @@ impl Keeper {
         }
     }
 
-    /// Waits until the collector has written the results.
-    pub fn finish(&self) -> Results {
+    /// Waits until the collector has written the results. If that takes long, it says so, unless `quiet` is set.
+    pub fn finish(&self, quiet: bool) -> Results {
         self.close();
         let begun = Instant::now();
-        let mut has_reported = false;
+        let mut has_reported = quiet;
         loop {
             let mut kept = lock(&self.kept);
             kept.replace_if_killed();

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 /// The time limit for a program that answers at once, such as with its version.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// The time to wait for the last output after the end, and for the end after a kill. A process that waits for a device may not
-/// end even when killed.
+/// The time to wait for the last output after a program has ended, and for its end after it was killed. A process that waits
+/// for a device may not end even then.
 const GRACE_TIME: Duration = Duration::from_millis(500);
 /// An upper bound on the output that is kept.
 const BYTES_MAX: usize = 1 << 20;
@@ -34,7 +34,7 @@ impl Finished {
         self.end == End::Exit(0)
     }
 
-    /// Returns the first line that is not empty, from standard output if there is one.
+    /// Returns the first line of standard output that is not empty, or else that of standard error.
     pub fn first_line(&self) -> &str {
         let mut lines = self.stdout.lines().chain(self.stderr.lines()).map(str::trim);
         lines.find(|line| !line.is_empty()).unwrap_or("")

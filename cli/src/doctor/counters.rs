@@ -41,7 +41,7 @@ pub struct Shown {
     pub motion: Motion,
 }
 
-/// The result of a child process that opened a source, or all those that a run opens.
+/// The result of a child process, which opened one source, or all the sources that a run opens.
 struct Probed {
     devices: Vec<Device>,
     notes: Vec<String>,
@@ -291,7 +291,8 @@ fn report_device(group: &mut Group, source: &Source, shown: &Shown) {
     group.ok(&name, words.join(", "));
 }
 
-/// Reports a counter that the user has defined, with one figure, because a second one may come only after a minute.
+/// Reports a counter that the user has defined. It shows a single figure and no rate, because the next figure may come only
+/// after a minute.
 fn report_custom(group: &mut Group, name: &str, shown: &Shown) {
     let (device, motion) = (&shown.device, &shown.motion);
     let unit = if device.quality == "integrated" { "W" } else { "J" };
@@ -345,7 +346,7 @@ fn report_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chos
     }
 }
 
-/// Returns the version of a vendor's library, which the description has after the model.
+/// Returns the version of the vendor's library that reads a device. In the device's description, it follows the model.
 fn version_of(device: &Device) -> Option<String> {
     let version = device.description.rsplit_once(", ").map(|(_, version)| version);
     version.filter(|_| ["rocm_smi", "amdsmi", "nvml"].contains(&device.source.as_str())).map(str::to_owned)

@@ -6,10 +6,11 @@ use crate::installation::{Installation, Runtime};
 use ampere_model::ENV_CUDA_INJECTION;
 use std::path::Path;
 
-/// A library, and a function that it has.
+/// The file name of a library, and a function that it exports.
 type Library = (&'static str, &'static str);
 
-/// A runtime's name, its own library, and the library through which its kernels are seen; several versions of each.
+/// Returns a runtime's name, the versions of its own library, and the versions of the library through which its kernels are
+/// seen. Newer versions come first, and the first one that can be loaded is used.
 fn libraries(runtime: Runtime) -> (&'static str, &'static [Library], &'static [Library]) {
     match runtime {
         Runtime::Cuda => (
@@ -91,7 +92,7 @@ fn check_runtime(
     }
 }
 
-/// Whether a loader of OpenCL has the variable for layers.
+/// Whether this file of OpenCL's loader contains the name of the variable that lists layers, so that it can open layers.
 fn has_layers(loader: &Path) -> bool {
     let variable = b"OPENCL_LAYERS";
     std::fs::read(loader).is_ok_and(|bytes| bytes.windows(variable.len()).any(|part| part == variable))

@@ -62,7 +62,8 @@ fn advice(error: &Error) -> &'static str {
     }
 }
 
-/// Returns the size of a rank's ring: the one that AMPERE_RING_BYTES sets, or else the one for a rank on each core.
+/// Returns the size of a rank's ring in bytes: the one that AMPERE_RING_BYTES sets, or else the rank's share of
+/// [`MAIN_RINGS_BYTES`] if there is a rank on each core.
 fn wanted_bytes(cores: usize) -> u64 {
     let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse::<u64>().ok());
     let share = MAIN_RINGS_BYTES / cores.max(1) as u64;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! installation.rs  ampere's own files       counters.rs  the sources of energy, each asked in a process of its own
-//! score_p.rs       Score-P and its loader   probe.rs     that process: `ampere probe`, hidden
+//! score_p.rs       Score-P and its loader   probe.rs     `ampere probe`, which opens a source
 //! mpi.rs           launchers                child.rs     another program, asked within a time limit
 //! traces.rs        OTF2                     memory.rs    shared memory, and sessions left in it
 //! cores.rs         cores and clock          output.rs    the output directory and the port

@@ -35,8 +35,8 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
         let next_to = format!("the results go next to it, for example to {shown}-2; {ADVICE}");
         group.note("directory", format!("{shown} {why}"), Some(next_to));
     }
-    // A run makes missing directories, so the nearest directory that exists is tested, or the one around a directory that is
-    // taken.
+    // A run makes missing directories, so the nearest directory that exists is tested. If the wanted directory is taken, its
+    // parent is tested instead.
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let mut places = absolute.ancestors().skip(usize::from(taken.is_some()));
     let there = places.find(|path| path.exists()).unwrap_or(Path::new("/"));
@@ -56,7 +56,7 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
     }
 }
 
-/// Returns the reason why a run cannot have a directory, after the directory's name.
+/// Returns the reason why a run cannot use a directory, in words that follow the directory's name.
 fn why_taken(directory: &Path) -> Option<String> {
     if holds_results(directory) {
         return Some("holds the results of another run".to_owned());

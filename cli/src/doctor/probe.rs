@@ -24,7 +24,7 @@ pub struct ProbeArguments {
 const MARK: &str = "ampere-probe ";
 pub const WATCH_TIME: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(1);
-/// The longest time until the first reading of a user's own counter.
+/// The longest time until the first reading of a counter that the user has defined.
 const FIRST_READING_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -67,10 +67,10 @@ pub struct Motion {
     pub watts: Option<f64>,
     pub read_seconds: Option<f64>,
     pub failed_readings: u32,
-    /// The last figure of a user's own counter, in watts or joules.
+    /// The last figure of a counter that the user has defined, in watts or joules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figure: Option<f64>,
-    /// Why the last reading of a user's own counter failed.
+    /// The reason why the last reading failed, for a counter that the user has defined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -170,7 +170,7 @@ pub fn mapped(wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
 struct Watched {
     /// The latest value: raw for an integrated power, otherwise nanojoules.
     value: Option<u64>,
-    /// Time and nanojoules of the first change; `last` has those of the last one.
+    /// The time of the first change, and the nanojoules after it; `last` has those of the last change.
     first: Option<(Instant, u64)>,
     last: Option<(Instant, u64)>,
     /// The times between changes, in seconds.
@@ -181,8 +181,8 @@ struct Watched {
     motion: Motion,
 }
 
-/// Reads each counter for this time, and until it has been read once: every millisecond, or less often if that is enough, as
-/// the sampler does.
+/// Reads the counters for `time`, and longer if one of them has not been read yet. As in the sampler, each is read about
+/// every millisecond, or less often if its source asks for a longer period.
 fn watch(sources: &mut [Box<dyn Source>], time: Duration) -> Vec<Motion> {
     let mut all: Vec<Vec<Watched>> =
         sources.iter().map(|source| source.devices().iter().map(|_| Watched::default()).collect()).collect();

@@ -100,7 +100,7 @@ pub fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option
 /// Whether programs find this library without `ampere run`: through LD_LIBRARY_PATH or the loader's cache.
 fn is_found_by_others(library: &Path) -> bool {
     let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    // `lib` has a link to the plugin.
+    // In an installation, `lib` contains a link to the plugin, so links are resolved before the paths are compared.
     let is_here = |directory: PathBuf| {
         library.file_name().is_some_and(|name| is_same(Some(&directory.join(name)), Some(library)))
     };

@@ -259,8 +259,9 @@ pub fn wait_for(
     status.unwrap_or_else(|| wait(&stop)).context("cannot wait for the command")
 }
 
-/// Waits for the command's end. A shell sees only this process, so this process stops whenever the command does. Tools send
-/// SIGSTOP, and later SIGCONT, to the command alone: it is followed only if a shell waits for its terminal.
+/// Waits for the command's end. A shell sees only this process, so this process stops whenever the command does. But tools
+/// send SIGSTOP, and later SIGCONT, to the command alone. So this process follows a SIGSTOP only if a shell waits for the
+/// terminal.
 fn wait_for_end(pid: Pid, at_stop: &dyn Fn()) -> std::io::Result<ExitStatus> {
     loop {
         let waited = retry_on_intr(|| waitpid(Some(pid), WaitOptions::UNTRACED))?;
@@ -288,7 +289,7 @@ pub fn shell_status(status: ExitStatus) -> i32 {
 /// Otherwise returns the command's exit status.
 pub fn end_as(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
-        // A core file is of the command, and not of this process.
+        // Only the command may leave a core file, and not this process in addition.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         ampere_inherited::take_default_action(signal);
     }

@@ -35,7 +35,7 @@ use ampere_model::filter::Filter;
 use ampere_model::is_switched_off;
 use ampere_model::text::{one_line, printable};
 use ampere_ring::Session;
-use ampere_ring::process::{distinct_node_name, node_name};
+use ampere_ring::process::{names_of_this_node, node_name};
 use ampere_ring::session::ENV_SESSION_BOOT;
 use ampere_settings::{Config, ENV_RECORDER, WrongValue, setting};
 use anyhow::{Context, bail, ensure};
@@ -305,7 +305,7 @@ fn measure(
         live.stop();
     }
     signals::stop_waiting_when_asked(&output, status);
-    let results = collector.finish();
+    let results = collector.finish(arguments.quiet);
     let recorder = arguments.recorder;
     let expected = Expected {
         why_nothing: recorder.why_nothing(),
@@ -398,7 +398,7 @@ fn run_unmeasured(
         return Err(command::become_command(command::unchanged(arguments)).into());
     };
     let status = command::wait_for(child, listener, witness, None, &|_| {}, &|_| {})?;
-    // The line before the command may be pages above.
+    // The line that was printed before the command started may have scrolled out of sight.
     if std::io::stderr().is_terminal() {
         say!("ampere: {why}; the command ran without being measured");
     }
@@ -414,8 +414,7 @@ pub fn check_counters(config: &Config) -> anyhow::Result<()> {
 /// Prints a line if the results are not in the directory that the user chose.
 fn note_other_output(wanted: Option<&Path>, output: &Path) {
     let Some(wanted) = wanted else { return };
-    let [own, distinct] = [node_name(), distinct_node_name()].map(|node| wanted.join(node));
-    if ![wanted.to_owned(), own, distinct].iter().any(|wanted| is_same(wanted, output)) {
+    if !possible_outputs(wanted).iter().any(|possible| is_same(possible, output)) {
         let why = match holds_results(wanted) {
             true => "holds the results of another run",
             false => {
@@ -428,11 +427,14 @@ fn note_other_output(wanted: Option<&Path>, output: &Path) {
 
 /// Returns which of the directories that the collector may choose for its output exist already.
 fn existing_directories(wanted: Option<&Path>) -> Vec<PathBuf> {
-    let possible = wanted.into_iter().flat_map(|wanted| {
-        let [own, distinct] = [node_name(), distinct_node_name()].map(|node| wanted.join(node));
-        [wanted.to_owned(), own, distinct]
-    });
+    let possible = wanted.into_iter().flat_map(possible_outputs);
     possible.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
+}
+
+/// Returns the directories from which the collector chooses its output, if the user wants this one.
+fn possible_outputs(wanted: &Path) -> [PathBuf; 3] {
+    let [own, distinct] = names_of_this_node().map(|node| wanted.join(node));
+    [wanted.to_owned(), own, distinct]
 }
 
 /// Removes what the collector has written for a command that never ran. A directory that existed before is kept, with the

@@ -92,7 +92,7 @@ fn is_known(joules: &[f64], until: Option<Percent>) -> bool {
     part.zip(until).is_some_and(|(part, Percent(wanted))| part < wanted)
 }
 
-/// Returns half of the range of the mean, in percent of the mean.
+/// Returns half the width of the range in which the mean lies with the probability [`CONFIDENCE`], in percent of the mean.
 fn half_percent(joules: &[f64]) -> Option<f64> {
     let (mean, half) = interval_of_mean(joules);
     half.filter(|_| mean > 0.0).map(|half| 100.0 * half / mean)

@@ -174,7 +174,8 @@ async fn pass_on(
     let (mut got, mut witnessed) = ([0u32; SIGNALS.len()], [0u32; SIGNALS.len()]);
     let mut is_stopped = false;
     loop {
-        // It is known who has received each signal so far: the time that this process is stopped must not count.
+        // This process stops only after both processes have received each signal, or after the time [`TOGETHER`]. The time for
+        // which this process is stopped must not count as a part of that time.
         if is_stopped && got.iter().chain(&witnessed).all(|times| *times == 0) {
             is_stopped = false;
             stop();

@@ -26,9 +26,9 @@ use std::thread::JoinHandle;
 
 /// The name of the work if the option gives none.
 const NAME: &str = "work";
-/// If a line is longer than this, its rest is not searched.
+/// The part of a line beyond this length is not searched.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// How often the size of the terminal is compared again, in nanoseconds.
+/// The interval between checks of whether the size of the terminal has changed, in nanoseconds.
 const SIZE_PERIOD: i64 = 250_000_000;
 
 /// One option: the name of the work, and the expression whose first group is the number of units.
@@ -65,22 +65,23 @@ fn is_only_group(expression: &str) -> bool {
 
 /// Copies the command's output.
 pub struct Copying {
-    /// The ends into which the command writes, for standard output and standard error; `None` for one that is closed.
+    /// The descriptors to which the command writes, for standard output and standard error; `None` for one that is closed.
     ends: [Option<OwnedFd>; 2],
     threads: Vec<JoinHandle<Vec<Found>>>,
     has_ended: Arc<AtomicBool>,
     wanted: Vec<WorkFrom>,
 }
 
-/// What an expression has found.
+/// The numbers of matches of an expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Found {
+    /// Matches whose group is a finite number above 0.
     amounts: u64,
-    /// Matches whose group is not a finite number above 0.
+    /// Matches whose group is anything else.
     others: u64,
 }
 
-/// One stream of the command: the end from which it is read, and the descriptor to which its bytes are copied.
+/// One stream of the command: the descriptor from which it is read, and the descriptor to which its bytes are copied.
 struct Stream {
     from: OwnedFd,
     to: OwnedFd,
@@ -124,7 +125,8 @@ impl Copying {
         error.into_iter().for_each(|end| _ = command.stderr(Stdio::from(end)));
     }
 
-    /// Closes this process' copies of the command's ends once the command has them, so that a stream ends when its writers do.
+    /// Closes this process' copies of the descriptors to which the command writes, once the command has them. So a stream ends
+    /// when its writers do.
     pub fn release(&mut self) {
         self.ends = [None, None];
     }
@@ -155,7 +157,7 @@ fn is_same(one: BorrowedFd, other: BorrowedFd) -> bool {
 }
 
 impl Stream {
-    /// Makes a stream whose bytes go to this descriptor. Returns it with the command's end.
+    /// Makes a stream whose bytes go to this descriptor. Returns it with the descriptor to which the command writes.
     fn to(target: BorrowedFd) -> io::Result<(Stream, OwnedFd)> {
         let to = target.try_clone_to_owned()?;
         if !isatty(target) {
@@ -169,7 +171,7 @@ impl Stream {
         let path = std::ffi::OsStr::from_bytes(name.as_bytes());
         let open = OpenOptions::new().read(true).write(true).custom_flags(NOCTTY).open(path)?;
         let end = OwnedFd::from(open);
-        // This terminal changes no bytes, because the one to which they are copied does.
+        // This terminal does not convert line ends, because the terminal to which the bytes are copied does.
         let mut settings = tcgetattr(target)?;
         settings.output_modes &= !rustix::termios::OutputModes::OPOST;
         tcsetattr(&end, OptionalActions::Now, &settings)?;

@@ -41,7 +41,8 @@ pub struct Figures {
     own_line: Job,
     /// The power of each device, one value for each second.
     history: HashMap<String, VecDeque<Option<f64>>>,
-    /// The joules in no function according to the page; `None` unless the joules of devices are taken from it, too.
+    /// The joules that belong to no function, from the page; `None` unless the joules of devices are also taken from the
+    /// page.
     idle_of_page: Option<f64>,
     /// Whether the run has ended.
     pub has_ended: bool,
@@ -117,7 +118,7 @@ impl Figures {
         self.idle_of_page = Some(page.totals.idle_joules - page.totals.other_jobs_joules);
     }
 
-    /// Returns the joules in no function, without those of other jobs.
+    /// Returns the joules that belong to no function, without those of other jobs.
     pub fn idle_joules(&self) -> f64 {
         let of =
             |device: &DeviceFigures| device.division.idle_joules_ranks - device.division.other_jobs_joules;
@@ -213,10 +214,10 @@ const FEW: &[Column] = &[column("J", 12, 0), SHARE, column("", 24, 60), column("
 const FUNCTIONS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("FUNCTION", 0, 0)];
 const KERNELS: &[Column] = &[JOULES, SHARE, WATTS, BAR, column("KERNEL", 0, 0)];
 const RANKS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("NODE", 0, 0)];
-/// The first column of the table of ranks. The other one is for runs without ranks: names of processes are longer.
+/// The first column of the table of ranks. In runs without ranks it is `PROCESS`, because names of processes are longer.
 const RANK: Column = column("RANK", 10, 0);
 const PROCESS: Column = column("PROCESS", 16, 0);
-/// Returns the columns of the table of ranks, of which `first` is the first. `is_dynamic`: the dynamic joules of each rank are
+/// Returns the columns of the table of ranks, which begins with `first`. `is_dynamic`: the dynamic joules of each rank are
 /// known. `has_waits`: ranks of this node have waited for each other in MPI. Joules of waiting include static ones, so they are
 /// shown only next to the total.
 fn columns_of_ranks(first: Column, is_dynamic: bool, has_waits: bool) -> Vec<Column> {

@@ -73,7 +73,7 @@ pub fn progress(snapshot: &Snapshot) -> [String; 3] {
     [format!("{:.1} s", snapshot.seconds), processes(snapshot), format!("{events} events")]
 }
 
-/// "4 ranks and 1 other process".
+/// Returns the numbers of ranks and of other processes, such as "4 ranks and 1 other process".
 fn processes(snapshot: &Snapshot) -> String {
     let ranks = snapshot.ranks.iter().filter(|process| process.is_rank()).count();
     let counted =

@@ -1,4 +1,4 @@
-//! The live table at the bottom of the terminal while the command runs. If there is no terminal, a line is printed now and then.
+//! The live table at the bottom of the terminal while the command runs. If there is no terminal, a line is printed at intervals.
 
 use super::figures::{digits, few, head_of_few, largest, pending_words, unit};
 use super::header::{device_words, device_words_in, fitting, job_words, progress};
@@ -110,9 +110,9 @@ fn show(
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        next = (next + period()).max(Instant::now()); // this process may have been stopped for long
+        next = (next + period()).max(Instant::now()); // this process may have been stopped for a long time
         let Some(snapshot) = fetch::<Snapshot>(&announced, "/snapshot.json", token) else {
-            // Another collector may have replaced it, with another address.
+            // Another collector, with another address, may have replaced the one that was asked.
             announced = Announced::of(output).unwrap_or(announced);
             continue;
         };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! live_table.rs    the live table of `ampere run`          progress.rs   the progress of a command
-//! screen.rs        lines that stay at the bottom            words.rs      printing, and paths of the command line
+//! screen.rs        lines that stay at the bottom           words.rs      printing, and paths of the command line
 //! interrupt.rs     Ctrl-C while a file is written
 //! ```
 //!
@@ -10,8 +10,8 @@
 //!
 //! ```text
 //! figures.rs       the latest figures, as tables            tree.rs       call paths that open and close
-//! table.rs         rows in columns                          header.rs     the lines above them
-//! viewer.rs        views, and the actions of keys               keys.rs       which keys the terminal's bytes are
+//! table.rs         rows in columns                          header.rs     the lines above the rows
+//! viewer.rs        views, and the actions of keys           keys.rs       recognises keys by their bytes
 //! full_screen.rs   using and restoring the terminal         paint.rs      a picture as escape sequences
 //! ```
 

@@ -6,7 +6,7 @@ use ratatui_core::layout::Rect;
 use rustix::termios::{LocalModes, Termios, tcgetattr, tcgetpgrp, tcgetwinsize};
 use std::io::Write;
 
-/// Lines at the bottom of the terminal. The scrolling region is what lies above. Dropping this restores the terminal.
+/// Lines at the bottom of the terminal. Only the lines above them scroll. Dropping this restores the terminal.
 pub struct Screen {
     rows: u16,
     /// The terminal's lines and columns when its region was set; `None` while it is not shared.
@@ -20,7 +20,7 @@ fn is_in_background() -> bool {
     tcgetpgrp(std::io::stderr()).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
-/// Whether the command reads single keys from the terminal, as editors, pagers and interpreters do, which draw there.
+/// Whether the command reads single keys from the terminal, as editors, pagers and interpreters do. Such programs draw there.
 pub fn is_taken() -> bool {
     let takes_lines = |modes: Termios| modes.local_modes.contains(LocalModes::ICANON);
     !is_in_background() && tcgetattr(std::io::stderr()).is_ok_and(|modes| !takes_lines(modes))

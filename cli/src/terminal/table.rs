@@ -15,7 +15,8 @@ use std::ops::Range;
 
 /// The maximum number of characters of a text other than the row's name. The longest name of a process fits.
 const WORD_MAX: u16 = 33;
-/// The number of characters that names of rows keep, if they are that long, when other texts exceed the width of their columns.
+/// A column of texts is widened for longer texts only as far as this number of characters remains for the names of the rows,
+/// or fewer if all names are shorter.
 const NAME_CHARS_MIN: u16 = 20;
 const SELECTED: Style = Style::new().fg(Color::Black).bg(Color::Cyan);
 const TITLES: Style = Style::new().fg(Color::Black).bg(Color::Green);

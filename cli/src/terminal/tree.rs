@@ -56,20 +56,23 @@ struct Boxes<'a> {
     /// The inclusive dynamic joules of each box; `None` unless the table has them.
     dynamic: Option<Vec<f64>>,
     children: Vec<Vec<usize>>,
-    /// The joules of the run, of which shares are parts.
+    /// The joules of the run, to which shares refer.
     whole: f64,
 }
 
-/// The joules of a line: all of them, their dynamic part, and the part of the call path itself, which is dynamic if that is known.
+/// The joules of a line.
 #[derive(Clone, Copy, Default)]
 struct Joules {
+    /// The inclusive joules.
     all: f64,
+    /// The dynamic part of the inclusive joules; `None` unless lines show dynamic joules.
     dynamic: Option<f64>,
+    /// The exclusive joules, or their dynamic part if lines show dynamic joules.
     own: f64,
 }
 
 impl Joules {
-    /// Returns the joules by which lines are sorted, and of which shares are made.
+    /// Returns the joules by which lines are sorted, and from which shares are computed.
     fn compared(self) -> f64 {
         self.dynamic.unwrap_or(self.all)
     }
@@ -106,7 +109,7 @@ impl<'a> Boxes<'a> {
         boxes
     }
 
-    /// Returns the joules of a box; those of the first include what belongs to no call path.
+    /// Returns the joules of a box. Those of the first box include the joules that belong to no call path.
     fn joules(&self, at: usize) -> Joules {
         let Flame { idle_joules, idle_dynamic_joules, lost_joules, .. } = self.flame;
         let more = |joules: f64| if at == 0 { joules } else { 0.0 };
@@ -207,8 +210,8 @@ impl<'a> Boxes<'a> {
     }
 }
 
-/// Returns the table of the page's flame graphs, one below the other: of a live page, that of all devices and that of GPUs with
-/// kernels.
+/// Returns a table of the page's flame graphs, one below the other. A live page has one for all devices, and one for GPUs
+/// with kernels.
 pub fn tree(page: Option<&Page>, shown: Shown) -> Table {
     let tables = page.and_then(|page| page.tables.as_deref());
     of_tables(tables, page.map_or(0.0, |page| page.totals.joules), shown)
@@ -235,7 +238,7 @@ pub fn toggle(open: &mut Open, key: &str, to: Option<bool>) {
     }
 }
 
-/// Opens the first line of each tree, so that the call paths of another rank are not hidden by what was closed before.
+/// Opens the first line of each tree again. Otherwise a line that was closed for one rank would hide the call paths of another.
 pub fn open_all_devices(open: &mut Open) {
     open.retain(|key, _| key.matches(SEPARATOR).count() > 1);
 }
@@ -315,7 +318,7 @@ mod tests {
         assert!(filtered.contains("MPI_Send") && !filtered.contains("init"), "{filtered}");
         open_above(&mut open, &format!("{solve}{SEPARATOR}MPI_Send"));
         assert!(drawn(&mut open, Sort::default(), "").contains("MPI_Send"));
-        // What was small when it was first shown opens when it becomes large.
+        // A call path that was small when it was first shown opens when it becomes large.
         open.values_mut().for_each(|known| *known = Openness::default());
         assert!(drawn(&mut open, Sort::default(), "").contains("MPI_Send"));
     }

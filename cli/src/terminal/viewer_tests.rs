@@ -191,7 +191,7 @@ fn call_paths_of_a_rank_that_have_not_come_yet_are_waited_for() {
     let came = text(&viewer.draw((80, 24), None));
     assert!(came.contains("6 tree  rank 1") && came.contains("solve"), "{came}");
     assert_eq!(viewer.rank(), Some(1));
-    // What was closed for one rank does not hide the call paths of another one.
+    // A line that was closed for one rank does not hide the call paths of another rank.
     press(&mut viewer, "g\n");
     assert_eq!(viewer.list.table.rows.len(), 1);
     press(&mut viewer, "2g\n");

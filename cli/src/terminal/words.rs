@@ -15,8 +15,8 @@ macro_rules! say {
     ($($words:tt)*) => { $crate::terminal::words::eprint_line(&format!($($words)*)) };
 }
 
-/// Prints a warning about a trace. On a terminal it takes at most two lines, because a warning may name many metrics; the notes
-/// of the summary have all of it.
+/// Prints a warning about a trace. On a terminal it takes at most two lines, because a warning may name many metrics; the
+/// notes of the summary have the whole text.
 pub fn eprint_warning(line: &str) {
     const LINES_MAX: usize = 2;
     const CUT: &str = " …";
@@ -41,8 +41,8 @@ pub fn eprint_line(line: &str) {
     let _ = io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
 }
 
-/// Returns the size of a stream's terminal, and whether it shows colours. If the stream is not a terminal, the width is
-/// `COLUMNS`.
+/// Returns the size of a stream's terminal, and whether it shows colours. If the stream is not a terminal, the width is that of
+/// the variable `COLUMNS`, or else [`WIDTH`].
 pub fn screen_of(stream: &(impl AsFd + IsTerminal)) -> Screen {
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
     let size = tcgetwinsize(stream).ok();
@@ -126,7 +126,7 @@ pub fn print(what: &str, write: impl FnOnce(&mut BufWriter<Output>) -> io::Resul
     print_to(Output::standard(), what, write)
 }
 
-/// Like [`print`], for text with colours for a terminal, whose names the caller has made printable.
+/// Like [`print`], for text that contains colours for a terminal. The caller must have made all names in it printable.
 pub fn print_in_colour(
     what: &str,
     write: impl FnOnce(&mut BufWriter<Output>) -> io::Result<()>,

@@ -86,7 +86,7 @@ impl Asked {
         show_results(directory).map(|()| true)
     }
 
-    /// Returns the directory with the results of a run that has ended.
+    /// Returns the path of the summary of a run that has ended; `None` if it has not ended.
     pub fn results(&self) -> Option<PathBuf> {
         let Asked::Directory(directory) = self else { return None };
         let summary = directory.join("summary.json");
@@ -111,7 +111,7 @@ impl Asked {
         Some(lines.lines().map(str::to_owned).collect())
     }
 
-    /// Returns the directory or address of what is asked.
+    /// Returns the directory of the run, or the address of the collector, as the user named it.
     pub fn name(&self) -> String {
         match self {
             Asked::Directory(directory) => directory.display().to_string(),

@@ -1,8 +1,8 @@
 //! `ampere top`: shows a run that was started elsewhere on the whole terminal, or in lines if there is no terminal.
 //!
 //! ```text
-//! asked.rs   which collector is asked        watching.rs  asks it, and waits for keys and signals
-//! screen.rs  handles each of these
+//! asked.rs   which collector is asked        watching.rs  requests figures, and waits for keys and signals
+//! screen.rs  handles figures, keys and signals
 //! ```
 
 mod asked;
@@ -23,7 +23,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const LINE_PERIOD: Duration = Duration::from_secs(5);
-/// A collector that has not answered this many requests has ended. One that was killed is replaced sooner.
+/// If a further request fails after this many successive requests without an answer, the collector has ended. A collector
+/// that was killed is replaced sooner.
 const UNANSWERED: u32 = 5;
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -67,7 +68,7 @@ fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::R
             match snapshot(asked, token) {
                 Ok(snapshot) => break snapshot,
                 Err(_) if silent == UNANSWERED => return end(asked),
-                // Another collector may replace it.
+                // Another collector may take over.
                 Err(_) => (silent, pause) = (silent + 1, RETRY),
             }
         };

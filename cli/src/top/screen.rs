@@ -54,8 +54,9 @@ pub fn show(asked: &Asked, token: Option<&Token>) -> Option<anyhow::Result<ExitC
 struct Shown {
     screen: FullScreen,
     viewer: Viewer,
-    /// The time of the last answer, and the reason if there has been none since.
+    /// The time of the last answer.
     answered: Instant,
+    /// The reason why the last request had no answer; `None` if it was answered.
     unanswered: Option<String>,
     /// When the results on the screen were written.
     written: Option<SystemTime>,

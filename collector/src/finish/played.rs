@@ -8,7 +8,7 @@ use ampere_figures::losses::{Losses, RecordLosses};
 use ampere_figures::summary::{Run, Summary};
 
 impl Finish {
-    /// Returns the figures of the trace if a replay has played it to its end. If they cannot be computed, a note says so.
+    /// Returns the figures of the trace if a replay has played it to its end. If they cannot be computed, a note reports it.
     pub(super) fn figures_of_played(&mut self) -> Option<Summary> {
         let (replay, config) = (self.run.options.replay.as_ref()?, &self.run.options.config);
         if self.is_empty() || !self.run_summary().endings().is_empty() {

@@ -26,9 +26,9 @@ use std::collections::HashSet;
 
 /// A run that is recovered ends with its last sample, or at most this long after it.
 const UNSAMPLED_SECONDS: f64 = 0.1;
-/// The time without a reading of any counter, at the start and the end of a run, that is not mentioned.
+/// Seconds without a reading of any counter, at the start and the end of a run together. Only a longer time is mentioned.
 const UNREAD_SECONDS_MAX: f64 = 0.5;
-/// The time for which the collector did not run that is not mentioned.
+/// A pause of the collector is mentioned only if it is longer than this number of seconds.
 const PAUSE_SECONDS_MAX: f64 = 2.0;
 /// The reason why a run is incomplete if no note states one for a process that has not ended its measurement.
 const UNFINISHED_PROCESSES: &str =
@@ -36,7 +36,8 @@ const UNFINISHED_PROCESSES: &str =
 /// The maximum number of notes of one kind.
 const ALIKE_NOTES_MAX: usize = 8;
 
-/// Notes the time in which programs had switched recording off, which is a range of the host's `mpi/pcontrol.rs`.
+/// Returns a note about the time in which programs had switched recording off. The host records this time as a range
+/// (`crates/host/src/mpi/pcontrol.rs`).
 fn not_recorded(attributor: &Attributor) -> Option<String> {
     let ranges = Range::of_run(&attributor.work);
     let off = ranges.iter().find(|range| (&*range.interface, &*range.name) == NOT_RECORDED)?;
@@ -306,7 +307,7 @@ impl<'a> RunSummary<'a> {
     }
 
     /// Returns a note if processes that record their calls are also sampled under other pids, because they are in another pid
-    /// namespace. They cannot be known to be the same.
+    /// namespace. Then it is unknown which sampled process is which recorded one.
     fn note_of_other_pids(&self) -> Option<String> {
         let processes = &self.run.ingest.processes;
         let sampled: HashSet<&str> =

@@ -17,8 +17,9 @@ pub const NO_SCORE_P: &str = "--recorder scorep: no process was built with Score
 /// A note names at most this number of programs.
 const NAMES_MAX: usize = 4;
 
-/// Returns notes about programs. `ran` are the programs that ran, each with whether it was sampled. The programs that `command`
-/// names are checked, too, because the kernel does not let users sample a setuid program.
+/// Returns notes about programs whose MPI calls cannot be recorded. `ran`: the paths of the programs that ran, and whether each
+/// was sampled. The programs that `command` names are checked, too, because the kernel does not let users sample a setuid
+/// program.
 pub(super) fn notes<'a>(ran: impl Iterator<Item = (&'a str, bool)>, command: &[String]) -> Vec<String> {
     let ran: BTreeSet<(PathBuf, bool)> = ran.map(|(path, sampled)| (PathBuf::from(path), sampled)).collect();
     let command = command.to_owned();

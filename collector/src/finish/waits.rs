@@ -50,7 +50,7 @@ fn are_wanted(config: &Config, trace: &Path, run: &mut Run, quality: &Losses) ->
 }
 
 impl Finish {
-    /// Leaves live waits out of the results if they are only a part of the run's.
+    /// Leaves the waits that were found live out of the results if they are only a part of the run's waits.
     pub(super) fn forget_partial_waits(&mut self) {
         let options = &self.run.options;
         let has_nodes = nodes::first_of(&options.output, &options.manifest).is_some();

@@ -76,7 +76,7 @@ fn join(directory: &Path, run_id: &str) -> Result<(), ResultsError> {
     write_results_among_others(directory, &whole)
 }
 
-/// Says that a node's part is missing. A later summary has it, if the node ends or is recovered.
+/// Returns the text that a node's part is missing. A later summary contains the part, if the node ends or is recovered.
 fn unfinished_words(node: &Node) -> String {
     let name = node.directory.file_name().unwrap_or_default().to_string_lossy();
     format!("node {} has not ended, or was killed: its part is missing", printable(&name))

@@ -22,7 +22,7 @@ const HARDLY_FILLED_MAX: f64 = 1.0 / 64.0;
 const BATCHES_MAX: usize = 4;
 
 impl Ingest {
-    /// Whether records must now be written to disk that were taken out of the rings, including the sampler's.
+    /// Whether the records that were taken out of the rings, including the sampler's ring, must now be written to disk.
     pub fn is_spooling_due(&mut self, samples: Option<&Samples>) -> bool {
         samples.into_iter().for_each(|samples| self.unspooled.add(&samples.reader.ring));
         self.unspooled.is_due()
@@ -194,8 +194,8 @@ impl Ingest {
         }
     }
 
-    /// Looks up the rank of a process and its communicator with this handle. Both are in its log before the first event with
-    /// them.
+    /// Looks up the rank of a process and its communicator with this handle. Both are in the process' log before the first
+    /// event that refers to the communicator.
     fn learn_communicator(&mut self, process: usize, handle: u32, timeline: &mut LiveTimeline) {
         let attributor = &mut timeline.pipeline.attributor;
         let of = &mut self.processes[process];

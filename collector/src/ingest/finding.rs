@@ -110,7 +110,8 @@ fn find_commands(ingest: &mut Ingest, session: &Session, node: Option<&NodeWatch
     }
 }
 
-/// Adds the copies that an earlier collector has kept of removed logs, whose records were kept, too.
+/// Adds logs that were removed, but of which an earlier collector has kept copies. It has kept the records that belong to these
+/// logs, too.
 fn add_lost_logs(ingest: &Ingest, logs: &mut Vec<PathBuf>, notes: &mut Notes) {
     let is_lost = |name: &str| logs.iter().all(|log| log.file_stem() != Some(name.as_ref()));
     let unpacked = ingest.spool.store().unpack_logs(&ingest.spool.directory, is_lost);
@@ -123,8 +124,8 @@ fn add_lost_logs(ingest: &Ingest, logs: &mut Vec<PathBuf>, notes: &mut Notes) {
     }
 }
 
-/// Returns the number of logs of processes that are not measured. A killed collector may have left a log of its own samples
-/// without any definition, which does not belong to a process.
+/// Returns the number of logs of processes that are not measured. Logs of samples are not counted: a killed collector may have
+/// left one without any definition, and such a log does not belong to a process.
 pub fn unknown_logs(ingest: &Ingest, session: &Session) -> usize {
     let logs = leftover::logs_in(session.directory());
     logs.iter().filter(|log| !ingest.known_logs.contains(*log) && !is_log_of_samples(log)).count()
@@ -265,8 +266,8 @@ fn set_rank(process: &Process, index: LocationIndex, timeline: &mut LiveTimeline
     }
 }
 
-/// Returns the process that records the calls of a sampled process. If that has executed several programs, the process of the
-/// last program is returned.
+/// Returns the process that records the calls of a sampled process. If the sampled process has executed several programs, the
+/// process of the last program is returned.
 fn recorded_process(ingest: &Ingest, sampled: usize) -> Option<(usize, &Process)> {
     let number = *ingest.last_programs.get(&ingest.processes[sampled].identity())?;
     Some((number, &ingest.processes[number]))
@@ -278,7 +279,8 @@ fn recorded(ingest: &Ingest, sampled: usize, thread: u32) -> Option<(usize, &Liv
     Some((number, process.location_of(thread)?))
 }
 
-/// Returns the location that records the calls of the thread whose samples are on a location. In a replay, the trace names it.
+/// Returns the location that records the calls of a sampled thread. `samples` is the location of the thread's samples. In a
+/// replay, the trace names the recording location.
 fn recorded_by<'a>(
     ingest: &'a Ingest,
     number: usize,

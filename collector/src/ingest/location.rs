@@ -50,7 +50,7 @@ pub(crate) struct LeftByPredecessor {
     pub known_until: Option<u64>,
     /// The time of the location's end, if the earlier collector has seen it.
     pub ended_at: Option<Timestamp>,
-    /// The time of the last CPU time that the earlier collector has recorded, if more was assumed.
+    /// The time of the last CPU time that the earlier collector has recorded, if assumed CPU time was added after it.
     pub cpu_time_at: Option<Timestamp>,
     /// Whether the records that the earlier collector has read are not kept anywhere.
     pub beginning_is_lost: bool,

@@ -13,16 +13,17 @@ pub(super) enum OwnFunctions {
     Unknown,
     /// The process has been in this call of a function of its own since this time.
     In { call: Call, since: Timestamp },
-    /// The process has been in this call for so long that it records all its functions, as when `main` is instrumented.
+    /// The process has been in this call long enough to conclude that it records all its functions, as when `main` is
+    /// instrumented.
     Recorded(Call),
     /// The process recorded its functions, but no longer does, or not always.
     Ended,
 }
 
 impl OwnFunctions {
-    /// Takes the outermost recorded call that is open at a time. Returns whether the process records its functions, if that has
-    /// changed. `long`: the time for which the call must be open. Many short calls, each of which is open when this is called,
-    /// say nothing about the time between them.
+    /// Takes the outermost recorded call that is open at `time`. Returns whether the process records its functions, if that has
+    /// changed. `long`: the time for which the same call must be open, in ticks. Many short calls, each of which is open when
+    /// this function is called, show nothing about the time between them.
     pub fn update(&mut self, call: Option<Call>, time: Timestamp, long: u64) -> Option<bool> {
         let before = *self;
         *self = match (before, call) {

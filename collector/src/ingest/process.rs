@@ -54,7 +54,7 @@ pub(crate) struct Process {
     pub info: ampere_model::Process,
     /// The process' rank and the number of ranks, once known.
     pub rank: Option<(u32, u32)>,
-    /// Whether the process has replaced its rank since this was last looked at: it loaded MPI after its first event.
+    /// Whether the process has recorded a new rank since the last check, because it loaded MPI after its first event.
     pub has_new_rank: bool,
     pub regions: RegionHandles,
     pub communicators: Vec<Communicator>,
@@ -69,7 +69,7 @@ pub(crate) struct Process {
     pub life: Life,
     pub losses: Losses,
     pub threads: Threads,
-    /// The locations that threads use after the thread in their definition.
+    /// The locations that later threads use, by the threads' IDs. A location's definition names only its first thread.
     later_threads: HashMap<u32, LocalLocation>,
     /// Whether locations are left out because there are too many.
     has_too_many_locations: bool,
@@ -86,7 +86,7 @@ pub(crate) struct Process {
 pub(crate) struct RegionHandles {
     /// Regions that the run does not know yet.
     new: Vec<Region>,
-    /// Handles for the figures: see `Regions::of_name`.
+    /// Handles for the figures: see [`Regions::first_of_same_name`].
     pub figures: Handles,
     pub trace: Handles,
     /// The number of handles that were used without a definition.
@@ -296,7 +296,10 @@ impl Process {
                 }
                 Definition::Region(region) => self.regions.new.push(region),
                 Definition::Location(location) => {
-                    self.later_threads.remove(&location.thread);
+                    // A GPU's stream has the thread that made it.
+                    if location.kind == LocationKind::CpuThread {
+                        self.later_threads.remove(&location.thread);
+                    }
                     self.open_location(location, spool);
                 }
                 Definition::Finished { left_out } => {
@@ -337,7 +340,7 @@ impl Process {
 
     fn open_location(&mut self, definition: Location, spool: &SpoolDirectory) {
         let id = definition.id.0;
-        // The name comes from another process: only its own file next to the log is opened.
+        // The name comes from another process: only the file that belongs to this location, next to the log, is opened.
         let expected = format!("{}.{id}.ring", self.name);
         let is_too_many = id >= FIRST_RESERVED_LOCATION || self.locations.len() >= LOCATIONS_MAX;
         if is_too_many && std::mem::replace(&mut self.has_too_many_locations, true) {
@@ -367,8 +370,8 @@ impl Process {
         complaints.into_iter().for_each(|line| self.complain(line));
     }
 
-    /// Returns the location where a thread's calls are recorded. If the kernel has given its ID to several threads, it is
-    /// that of the last one.
+    /// Returns the location where a thread's calls are recorded. If the kernel has given the thread's ID to several threads, the
+    /// location of the last one is returned.
     pub fn location_of(&self, thread: u32) -> Option<&LiveLocation> {
         let later = self.later_threads.get(&thread);
         self.locations.iter().rfind(|location| {
@@ -439,7 +442,7 @@ impl Process {
             let others = whole.cpu_ns.saturating_sub(main.cpu_ns) as f64 * 1e-9;
             let begin = Unsampled { main: thread, others, seconds: 0.0 };
             let unsampled = self.threads.unsampled.get_or_insert(begin);
-            // If another thread has become the main thread, the others have the CPU time of the one before it.
+            // If another thread has become the main thread, the CPU time of the others includes that of the previous one.
             if unsampled.main == thread {
                 unsampled.seconds += (others - unsampled.others).max(0.0);
             }
@@ -451,7 +454,8 @@ impl Process {
     fn whole_and_main_thread(&self) -> Option<(Stat, u32, Stat)> {
         let pid = self.info.pid;
         let whole = Stat::of(pid).filter(|stat| stat.started == self.info.start_time)?;
-        // It is the thread whose calls are on the first location. A later one continues that when the one before has ended.
+        // The main thread is the one whose calls are on the first location. When it has ended, a later thread may continue this
+        // location.
         let later = self.later_threads.iter().filter(|(_, id)| id.0 == 0).map(|(thread, _)| *thread);
         let first = self.locations.iter().map(|location| &location.definition).filter(|of| of.id.0 == 0);
         let known = later.chain(first.map(|of| of.thread)).filter(|thread| *thread > 0);
@@ -470,8 +474,8 @@ impl Process {
         format!("{} {}", self.info.pid, self.info.start_time)
     }
 
-    /// Counts a check of which GPUs the process uses. Returns whether to make it: always until the process opens the driver, as its
-    /// first queue may end soon after.
+    /// Counts a check of which GPUs the process uses. Returns whether to make the check. It is always made until the process
+    /// opens the driver, because the process' first queue may end soon after that.
     pub fn count_queue_check(&mut self) -> bool {
         self.has_pid_here() && (self.queues.checks.count() || !self.queues.has_opened)
     }
@@ -481,7 +485,8 @@ impl Process {
         self.queues.checks.0 == 0 && self.count_queue_check()
     }
 
-    /// Adds GPUs to those known for each process, by pid and start time. Returns whether this process has new ones.
+    /// Adds the GPUs that this process uses to `known`, which has the GPUs of each process by pid and start time. Returns whether
+    /// the known GPUs of this process have changed.
     pub fn find_gpus(&mut self, used: UsedGpus, known: &mut BTreeMap<String, BTreeSet<String>>) -> bool {
         let process = self.pid_and_start();
         let before = known.get(&process).map(BTreeSet::len);
@@ -560,12 +565,12 @@ impl Process {
         self.log.close();
     }
 
-    /// Returns the location of the trace that one of its locations plays in a replay.
+    /// Returns the location of the trace that one of the process' locations plays in a replay.
     pub fn replayed_location(&self, id: LocalLocation) -> Option<&ReplayedLocation> {
         self.replayed.as_ref()?.location(id)
     }
 
-    /// Whether the frames of one of its locations are samples.
+    /// Whether the frames of one of the process' locations are samples.
     pub fn has_samples_on(&self, id: LocalLocation) -> bool {
         let played = self.replayed_location(id).map(|of| of.samples);
         self.is_sampled() || played.is_some_and(|samples| samples != ReplayedSamples::None)

@@ -22,14 +22,14 @@ pub fn is_replaced(ingest: &Ingest, process: usize) -> bool {
     ingest.processes.iter().any(|other| ingest.processes[process].is_before(other))
 }
 
-/// Whether the program of a process whose log has no end yet no longer runs: the process has ended, or became another program.
+/// Whether a process that has not recorded its end in its log has ended, or has become another program.
 pub fn has_ended_silently(ingest: &Ingest, process: usize) -> bool {
     let of = &ingest.processes[process];
     !of.is_alive() || of.is_another_program() || is_replaced(ingest, process)
 }
 
-/// Records whether a replaced process now runs a program that is not measured, which may become one that is. Otherwise closes the
-/// process' files.
+/// Records whether a replaced process now runs a program that is not measured, and that may later execute one that is. If it does
+/// not, closes the process' files.
 pub fn check_unmeasured_successor(ingest: &mut Ingest, process: usize) {
     let of = &ingest.processes[process];
     let runs_unmeasured = of.life.state == State::Replaced && !is_replaced(ingest, process) && of.is_alive();

@@ -1,7 +1,7 @@
 //! Lets a collector take over from one that was killed.
 //!
-//! A run's figures depend only on its records, and none of them is lost: those that the killed collector had taken out of the
-//! rings are in the spool, and the others are still in the rings. A collector that takes over reads the spool again, through
+//! A run's figures depend only on its records, and none of them is lost. The records that the killed collector had taken out of
+//! the rings are in the spool, and the others are still in the rings. A collector that takes over reads the spool again, through
 //! the same decoders and the same pipeline into the same engine, and continues with the rings where they were left.
 //!
 //! The program does not wait for that. From the first round on, new records are spooled as usual and decoded after the old ones.
@@ -21,9 +21,10 @@ use ampere_trace::write::CpuTimeOf;
 use std::path::Path;
 use std::time::Duration;
 
-/// A killed collector has written the CPU times from before this time, even if it was slow.
+/// A killed collector has written all CPU times that were older than this when it was killed, even if it was slow.
 const UNWRITTEN_MAX: Duration = Duration::from_millis(500);
-/// A thread whose CPU time ends earlier than that of others, by this time, was on no CPU when it was written.
+/// If the last CPU time of a thread is older than that of other threads by at least this time, the thread was on no CPU when the
+/// CPU times were last written.
 const PAUSED_MIN: Duration = Duration::from_millis(2);
 
 /// A stream of records that is read again.
@@ -144,7 +145,7 @@ fn end_if_over(
     }
 }
 
-/// Adds the CPU time that a killed collector has not written, if no other one has replaced it: threads that were in functions,
+/// Adds the CPU time that a killed collector has not written, if no other one has replaced it. Threads that were in functions,
 /// and on a CPU when CPU times were last written, are assumed to have run until the end.
 fn assume_running(ingest: &mut Ingest, process: usize, end: Timestamp, timeline: &mut LiveTimeline) {
     if !ingest.processes[process].lost_its_sampler() {
@@ -157,7 +158,7 @@ fn assume_running(ingest: &mut Ingest, process: usize, end: Timestamp, timeline:
     for location in 0..ingest.processes[process].locations.len() {
         let at = Place { process, location };
         let Some(CpuTimeOf::Location(of, id)) = ingest[at].cpu_time_of else { continue };
-        // If the process has been ended before, its open functions have been, too.
+        // If the process has already been ended, its open functions have been ended, too.
         let is_in_function = |decoder: &Decoder| decoder.is_open() || decoder.last_time() >= end;
         let mut locations = ingest.processes[of].locations.iter();
         let is_in_function = locations.any(|of| of.definition.id == id && is_in_function(&of.reader.decoder));

@@ -44,8 +44,9 @@ impl CommandEnd {
         serde_json::from_slice(&text.ok()?).ok()
     }
 
-    /// Describes the signal that ended the run after this time, if one did. A batch system kills a program that has not followed
-    /// its first order; a program that an order did not end may have been killed later, for another reason.
+    /// Describes the signal that ended the run after this time in seconds, if one did. The order is named if the program then
+    /// exited by itself, or died of the same signal or of SIGKILL: a batch system kills a program that does not follow its order.
+    /// If the program died of another signal, that signal is named.
     pub fn interruption(&self, seconds: f64) -> Option<String> {
         let kill = rustix::process::Signal::KILL.as_raw();
         let order =

@@ -139,8 +139,8 @@ impl Leftover {
     }
 }
 
-/// Finds out which of the uncertain leftovers ([`Leftover::may_be_written`]) are in use, by whether they change within `limit`.
-/// This needs no comparison of clocks. Afterwards, none of them is uncertain.
+/// Finds out which of the uncertain leftovers ([`Leftover::may_be_written`]) are in use: those whose manifest changes within
+/// `limit`. This needs no comparison of clocks. Afterwards, none of them is uncertain.
 pub fn watch(all: &mut [Leftover], limit: Duration) {
     let begun = Instant::now();
     let doubtful = all.iter_mut().filter(|left| left.may_be_written);
@@ -200,8 +200,8 @@ pub fn spools_below(directory: &Path, levels: usize, directories_max: usize) -> 
     (found, true)
 }
 
-/// Returns the output directory in `wanted` of another living collector of the same run on the same machine. Such a collector has
-/// a session that this process cannot see. This process must not have claimed a directory there yet.
+/// Returns the output directory that another living collector of the same run on the same machine has claimed in `wanted`. Such a
+/// collector has a session that this process cannot see. This process must not have claimed a directory there yet.
 pub fn collected_elsewhere(wanted: &Path, manifest: &Manifest) -> Option<PathBuf> {
     let lives = |spool: &PathBuf| {
         let age = changed(&spool.join(MANIFEST)).and_then(|time| time.elapsed().ok());

@@ -199,7 +199,7 @@ impl Manifest {
         self.records.iter().cloned().chain([spool.to_owned()]).collect()
     }
 
-    /// Opens the records. They are only read if they do not belong to this spool.
+    /// Opens the records. If they do not belong to this spool, they can only be read.
     pub fn store(&self, spool: &Path) -> Store {
         let mut store = Store::open(&self.directories(spool));
         if self.records.as_ref().is_some_and(|records| !spool_place::is_of(records, spool)) {

@@ -106,7 +106,7 @@ pub fn of_the_last_to_end(ended: &Path, manifest: &Manifest) -> Option<PathBuf> 
     (!entries.into_iter().any(continues)).then_some(first)
 }
 
-/// The other nodes of a run, by where their traces are.
+/// The other nodes of a run, grouped by the place of their traces.
 #[derive(Default)]
 pub struct Others {
     /// Figures of the nodes that are in the first node's trace.
@@ -118,7 +118,7 @@ pub struct Others {
 }
 
 /// Returns the trace and the summary of each node that the first node's summary does not include. `directory` is the first
-/// node's, whose trace is there.
+/// node's output directory, which holds its trace.
 ///
 /// # Errors
 /// The first node's trace cannot be read.

@@ -35,7 +35,8 @@ impl Neighbours {
         self.has_siblings
     }
 
-    /// Looks for current runs. This user's are known by name; of other users it is only known whether they have sessions.
+    /// Looks for current runs. The runs of this user are known by name. For another user, it is only known whether there are
+    /// sessions.
     pub fn look(&mut self) {
         let Some(base) = self.own.parent() else { return };
         for other in entries(base).filter(|path| *path != self.own) {
@@ -75,7 +76,7 @@ fn running(directory: &Path) -> Option<(String, u32)> {
     let session = Session::open(directory).ok().filter(|_| is_session_name(directory))?;
     let run = run_id(directory);
     let output = session.output().map_or_else(String::new, |output| format!(" (in {})", output.display()));
-    // A replay uses no energy that anybody measures.
+    // A replay does not run the program whose energy it shows.
     let is_replay = directory.join(ampere_trace::replay::FILE_NAME).exists();
     let is_running = session.is_of_this_boot() && session.collector_is_alive() && !is_replay;
     is_running.then(|| (format!("{run}{output}"), session.collector_pid()))

@@ -241,7 +241,7 @@ fn result_in(directory: &Path) -> Option<&'static str> {
     names.into_iter().find(|name| exists(&directory.join(name)))
 }
 
-/// Whether the directory holds this run's results, and not only those from before it was killed.
+/// Whether the directory holds the final results of this run, and not only figures that were written while it ran.
 pub fn holds_results_of(directory: &Path, run_id: &str) -> bool {
     run_in(directory).is_some_and(|run| run.id == run_id && !run.running)
 }
@@ -475,7 +475,7 @@ impl Output {
         (owner != Path::new(&node)).then(|| above.to_owned())
     }
 
-    /// Writes `collector.json`, which contains where this collector can be reached while the job runs.
+    /// Writes `collector.json`, which contains the addresses at which this collector can be reached while the job runs.
     pub fn announce(&self, url: &str, node: &str, run: &str) -> Result<(), WriteError> {
         let is_any = ["http://0.0.0.0:", "http://[::]:"].iter().any(|any| url.starts_with(any));
         let addresses = if is_any { own_addresses() } else { Vec::new() };

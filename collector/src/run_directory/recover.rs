@@ -55,7 +55,7 @@ impl RecoverError {
     }
 }
 
-/// The reason. Places are paths of sessions or output directories.
+/// The cases of [`RecoverError`]. A place is the path of a session or of an output directory.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error("there is no {0}: name an output directory of a run that was killed")]
@@ -123,7 +123,7 @@ fn find_leftovers(directory: &Path) -> Result<Vec<Result<Leftover, RecoverError>
     Ok(spools.iter().map(|spool| of_spool(spool)).collect())
 }
 
-/// Refuses a leftover of another user. It is only shown, but not finished, removed, or written to.
+/// Refuses a leftover of another user, which may be shown, but not finished, removed or written to.
 fn require_own(directory: &Path) -> Result<(), Problem> {
     use ampere_owned::Refusal;
     let shown = directory.display();

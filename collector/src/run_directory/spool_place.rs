@@ -27,7 +27,8 @@ enum Kind {
     Shared,
 }
 
-/// Numbers of statfs(2): NFS, SMB, CIFS, SMB2, Lustre, GPFS, BeeGFS, Ceph, PanFS, FUSE, OrangeFS, OCFS2, GFS2, AFS, 9P.
+/// The types (`f_type`) of shared file systems in statfs(2): NFS, SMB, CIFS, SMB2, Lustre, GPFS, BeeGFS, Ceph, PanFS, FUSE,
+/// OrangeFS, OCFS2, GFS2, AFS, 9P.
 const SHARED: [u32; 15] = [
     0x6969,
     0x517b,

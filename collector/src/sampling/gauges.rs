@@ -28,7 +28,8 @@ pub struct GaugeStatistics {
     steps: Option<Mutex<Steps>>,
 }
 
-/// The readings of a gauge in steps of equally many: when there are too many steps, pairs of them are merged.
+/// The readings of a gauge, in steps that have the same number of readings. When there are too many steps, pairs of them are
+/// merged.
 #[derive(Debug)]
 struct Steps {
     /// The number of readings in a step.
@@ -138,7 +139,8 @@ impl GaugeStatistics {
         })
     }
 
-    /// Returns the same with what needs the energy of the device over time.
+    /// Returns the same figures, and those that also need the energy of the device over time: the curve and, for a power limit,
+    /// the fraction of the time at the limit.
     pub fn over_the_run_of(&self, energy: &Curve) -> Option<OverTheRun> {
         let mut over = self.over_the_run()?;
         if let Some(steps) = &self.steps {
@@ -249,7 +251,7 @@ impl GaugeSchedule {
 
     /// Records how long the readings at a tick took.
     pub fn record_duration(&mut self, tick: u64, time: Duration, period: Duration) {
-        let pause = TIME_SHARE * (time.as_nanos() / period.as_nanos().max(1)) as u64;
+        let pause = (u128::from(TIME_SHARE) * time.as_nanos() / period.as_nanos().max(1)) as u64;
         self.due = tick + self.step.max(pause);
     }
 }

@@ -341,7 +341,7 @@ pub fn devices_in(log: &Path) -> Vec<Device> {
     devices
 }
 
-/// Notes what the processes could not count.
+/// Adds notes about calls and ranges that processes could not count.
 fn note_left_out(table: &WorkTable, notes: &mut Notes) {
     if table.left_out() > 0 {
         notes.add(format!(

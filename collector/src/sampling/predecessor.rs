@@ -109,7 +109,8 @@ impl Predecessor {
         self.devices.iter().filter_map(last_of).collect()
     }
 
-    /// Returns a device's reading, with the power since the previous one. `before` is the time and value of that.
+    /// Returns a device's reading, with the power since the previous reading. `before`: the time of the previous reading, and the
+    /// reading itself.
     fn reading(
         &self,
         before: Option<&(u64, LastReading)>,

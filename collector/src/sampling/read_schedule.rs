@@ -5,7 +5,7 @@
 //! of them may draw so little that its counter changes less often than it could). Then a device is read tick by tick around the
 //! time when its next change is due, and not in between.
 //!
-//! While some libraries read, they hold a lock that the program needs, too: a reading of NVML takes about 3 ms, and without a
+//! While some libraries read, they hold a lock that the program needs, too. A reading of NVML takes about 3 ms, and without a
 //! pause between readings CUDA needs ten seconds to start instead of half a second. So a source is left alone after each
 //! reading ([`Pause`]), and the time of a change then has an uncertainty of the length of this pause.
 //!

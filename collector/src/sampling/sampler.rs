@@ -4,7 +4,7 @@
 //! the node's only reader (the libraries do not allow more), and continues to sample while ranks start and end.
 //!
 //! A reading becomes a sample when the counter has changed. A counter that changes every 15 ms is read 15 times in that time
-//! at the default period; if each reading were a sample, all energy of the 15 ms would be charged to the function that ran in the
+//! at the default period. If each reading were a sample, all energy of the 15 ms would be charged to the function that ran in the
 //! last of them. An unchanged counter is sampled once a second. `read_schedule.rs` decides when a counter is read.
 //!
 //! Between the readings, about once a second, the devices' gauges are read (`gauges.rs`).

@@ -87,7 +87,7 @@ fn a_counter_that_fails_is_reported_once_and_sampled_again_when_it_returns() {
     let removed = Instant::now();
     std::fs::write(sampled.counter(), "").unwrap(); // the sampler has the file open
     std::fs::remove_file(sampled.counter()).unwrap();
-    // The failure is reported after the third one, and the counter is then tried every 100 ms.
+    // The third failed reading in a row is reported, and the counter is then tried every 100 ms.
     sampled.until(|figures| figures.failed_readings.load(Ordering::Relaxed) >= 6);
     let (failed, gone) = (sampled.sampler.figures.failed_readings(), removed.elapsed());
     put(&sampled.counter(), "2000000\n");

@@ -515,8 +515,8 @@ impl SamplerThread {
         }
     }
 
-    /// Counts a failed reading, and reports the third in a row. Each failed reading of a user's own counter comes once, and the
-    /// first is reported.
+    /// Counts a failed reading, and reports the third in a row. A source that reads at intervals of its own passes each failed
+    /// reading on only once, so its first failed reading is reported.
     fn record_failure(&mut self, at: usize, device: usize, tick: u64, error: &ReadError) {
         let retry = self.ticks(RETRY_PERIOD);
         let counters = &mut self.counters[at];
@@ -551,7 +551,8 @@ impl SamplerThread {
     }
 }
 
-/// Asks the libraries of all GPUs which processes use them. Returns the answers of those that report it.
+/// Asks the libraries of all GPUs which processes use them, and stores the answers in `users`. Returns the GPUs whose library
+/// reports it, in the form of [`UsersSchedule::gpus`].
 fn ask_who_uses_gpus(
     sources: &mut [Box<dyn Source>],
     users: &Mutex<GpuUsers>,

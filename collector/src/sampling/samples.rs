@@ -17,8 +17,8 @@ use ampere_trace::write::SampledMetric;
 
 pub(crate) const SAMPLES_SPOOL: &str = "sampler.0";
 
-/// A series of samples that was found. It is from a counter, with what the trace, the attribution and the summary need to know
-/// about the counter, or it has the CPU time of other jobs on a node, or what processes have counted there.
+/// A series of samples that was found: the readings of a counter, the CPU time of other jobs on a node, or the sums of what
+/// processes have counted on a node. For a counter, it contains what the trace, the attribution and the summary need to know.
 pub(crate) enum FoundSeries {
     Counter(Box<FoundCounter>),
     OtherJobs(String),

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 /// The part of the program's CPU time that samples may cost.
 const PART_MAX: f64 = 0.01;
-/// The periods that are chosen, in units of the step. Several nodes of one kind choose the same one.
+/// The shortest and the longest period that is chosen. Chosen periods are multiples of [`STEP`], so that nodes of the same kind
+/// choose the same period.
 const PERIOD_MIN: Duration = Duration::from_millis(1);
 const PERIOD_MAX: Duration = Duration::from_millis(10);
 const STEP: Duration = Duration::from_micros(100);
@@ -90,14 +91,14 @@ impl Periods {
         time + self.now.mul_f64(samples.saturating_sub(before) as f64)
     }
 
-    /// Returns the average over this many samples, if the period has changed.
+    /// Returns the average period of this many samples, if the period has changed.
     pub fn average(&self, samples: u64) -> Option<Duration> {
         (self.before.0 > 0).then(|| self.sampled(samples).div_f64(samples.max(1) as f64))
     }
 }
 
-/// Returns the actual CPU time that must pass between two samples, so that samples take this fraction of the program's CPU time
-/// if each of them costs `cost`.
+/// Returns the actual CPU time that must pass between two samples, so that samples take the fraction `part` of the program's CPU
+/// time if each of them costs `cost`.
 fn period_for(cost: Duration, part: f64) -> Duration {
     let steps = match cost.div_duration_f64(STEP) / part / UNEVEN_FACTOR {
         steps if part > 0.0 => steps.ceil(),

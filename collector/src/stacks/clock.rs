@@ -3,8 +3,8 @@
 use crate::sampling::clock::{SessionClock, Timer, best_reading};
 use ampere_model::{Clocks, Timestamp};
 
-/// Returns the timer that Score-P and the embedded host choose by the same variable, so that all events have the same
-/// clock.
+/// Returns the timer that the variable SCOREP_TIMER selects, as Score-P and the embedded host do, so that all events have the
+/// same clock.
 fn timer() -> Timer {
     let wanted = std::env::var("SCOREP_TIMER").unwrap_or_default();
     match wanted.trim().to_ascii_lowercase().as_str() {
@@ -43,7 +43,7 @@ impl EventClock {
         self.clock.epoch.monotonic_ns
     }
 
-    /// Converts a time that is not long ago.
+    /// Converts a recent time of the kernel's clock, in nanoseconds, to ticks of the clock of events.
     pub fn at(&self, monotonic_ns: u64) -> Timestamp {
         let ticks =
             |ns: u64| (u128::from(ns) * u128::from(self.clock.ticks_per_second) / 1_000_000_000) as u64;

@@ -6,7 +6,7 @@ use ampere_ring::Session;
 use ampere_ring::work::WorkTable;
 use ampere_stacks::{EventTotals, NotCounted};
 
-/// If the counters of a processor counted these events for a smaller part of the time, a note says so.
+/// If the counters of a processor counted the events for less than this fraction of the time, a note reports it.
 const COUNTING_RATIO_MIN: f64 = 0.95;
 
 /// The sums of a run on one node.
@@ -61,11 +61,11 @@ impl EventSums {
                 100.0 * totals.counting_ratio
             ));
         }
-        if totals.without > 0 {
+        if totals.failed_openings > 0 {
             notes.push(format!(
                 "{} were not counted for {} threads on single CPUs, which had no counter left: the counts are too small",
                 self.names.join(", "),
-                totals.without
+                totals.failed_openings
             ));
         }
         notes

@@ -19,7 +19,8 @@ pub(super) struct Handover {
 pub(super) struct Left {
     /// The kernel's count, in nanoseconds.
     pub counted: u64,
-    /// The nanoseconds of CPU time in a second, as last measured: a process that ends in the gap is assumed to have continued so.
+    /// The nanoseconds of CPU time in a second, as last measured. A process that ends in the gap is assumed to have continued at
+    /// this rate.
     pub per_second: u64,
     /// Whether the process records its own functions.
     pub is_recorded: bool,

@@ -303,7 +303,8 @@ fn sample(
         if let Some(sampler) = &mut sampler {
             writer.lengthen_period(sampler);
         }
-        // By now it is known which processes were started by a sampled one. Rings do not fill up while requests are handled.
+        // By now it is known which processes were started by a sampled one. Requests are handled for a limited time, so that no
+        // ring fills up in the meantime.
         let due = waiting.iter().take_while(|request| request.at + RECORD_DELAY <= begun).count();
         if due > 0 {
             let fetched = Instant::now();

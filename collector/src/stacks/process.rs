@@ -91,7 +91,7 @@ pub(super) struct SampledProcess {
     pub cpu: CpuTimes,
     /// The locations of samples that threads have, or had when they used CPU time that is not written yet.
     sampled_threads: FxHashMap<u32, ThreadLocation>,
-    /// Whether the regions are defined that do not depend on samples.
+    /// Whether the regions that do not depend on samples are defined.
     has_regions: bool,
 }
 
@@ -173,9 +173,9 @@ impl SampledProcess {
         self.own_logs.logs.iter().any(|(_, is_own)| *is_own)
     }
 
-    /// Counts this call. Returns the kernel's time at which the process began to record for the first [`COUNTS_SINCE_JOINED`]
-    /// calls, if its CPU time since then is not written yet, and `None` afterwards: threads that are counted later have started
-    /// after the process was found.
+    /// Counts this call. For the first [`COUNTS_SINCE_JOINED`] calls, returns the kernel's time at which the process began to
+    /// record, if its CPU time since then is not written yet. Returns `None` afterwards: threads that are counted later have
+    /// started after the process was found.
     pub fn next_join_time(&mut self) -> Option<u64> {
         let own = &mut self.own_logs;
         own.counts = own.counts.saturating_add(1);
@@ -237,7 +237,7 @@ impl SampledProcess {
         Ok(())
     }
 
-    /// Defines the regions that are no functions, such as the program itself.
+    /// Defines the regions that are not functions, such as the program itself.
     fn define_regions(&mut self) {
         let Log::Open { log, .. } = &mut self.log else { return };
         if std::mem::replace(&mut self.has_regions, true) {
@@ -512,7 +512,8 @@ impl SampledProcess {
         }
     }
 
-    /// Releases a thread's location if it was made for another thread, whose calls are recorded elsewhere or not at all.
+    /// Releases a thread's location if it was made for another thread, and the thread's calls are recorded on another location
+    /// than the one to which it belongs.
     fn release_wrong_location(&mut self, thread: u32, timing: &Timing) {
         let recorded = self.own_logs.threads.get(&thread);
         let is_wrong =
@@ -741,7 +742,7 @@ impl SampledThread {
         since
     }
 
-    /// Records that the thread was on a CPU or waited for one from `from` until `until`, and waits since then. If it had no
+    /// Records that the thread was on a CPU or waited for one from `from` until `until`, and has waited since. If it had no
     /// sample in this time, it is assumed to have been in the functions of its last sample, but not before `earliest`. If its
     /// calls are recorded, its samples are only added up: see `sampled.rs` of ampere-timeline.
     pub fn ran(
@@ -855,7 +856,7 @@ pub(super) fn executable(pid: u32) -> Option<String> {
     let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let started = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let link = path.with_file_name(started.trim_end());
-    // The name of python3.13 is also python3, but its version says more.
+    // The program python3.13 is also called python3, but the name with the version is more precise.
     let is_longer =
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(started.trim_end()));
     if !is_longer && std::fs::canonicalize(&link).is_ok_and(|file| file == path) {
@@ -1019,7 +1020,7 @@ mod tests {
         let long = (1..4).map(|run| start + ms(100 * run));
         let runs: Vec<u64> = short.chain(long).collect();
         runs.iter().for_each(|from| thread.ran(*from, from + ms(1), (0, false), &timing));
-        // A run that is already handed over, and one of a thread whose calls are recorded.
+        // A time on a CPU that is partly handed over already, and one of a thread whose calls are recorded.
         thread.ran(start + ms(500), start + ms(510), (start + ms(504), false), &timing);
         thread.ran(start + ms(600), start + ms(601), (0, true), &timing);
         thread.end(&timing);

@@ -79,11 +79,11 @@ pub(super) struct Writer {
     given_to_parents: u64,
     /// What a killed collector has left for this one: the processes whose CPU time since then is not written yet.
     left: Handover,
-    /// The CPU time of unknown functions from then on, in nanoseconds.
+    /// The CPU time since then that was written as unknown functions, in nanoseconds.
     bridged: u64,
     /// The number of samples that were the first of their thread.
     first_samples: u64,
-    /// What this one leaves if it is killed.
+    /// What this collector leaves if it is killed.
     leaves: Handover,
     /// Whether processes of the killed collector wait until this one samples them.
     pub is_taking_over: bool,
@@ -149,7 +149,7 @@ impl Writer {
         };
     }
 
-    /// Samples less often once a run has lasted long, and if there are many switches, unless the period was asked for.
+    /// Samples less often once a run has lasted long, and if there are many switches, unless the user has set the period.
     pub fn lengthen_period(&mut self, sampler: &mut Sampler) {
         if !self.has_samples {
             return;
@@ -357,7 +357,7 @@ impl Writer {
         self.ended.retain(|_, at| now.saturating_sub(*at) < ENDED_TIME.as_nanos() as u64);
         let Some(mut unsampled) = self.unsampled.take() else { return };
         let is_sampled = |process| sampler.as_ref().is_some_and(|sampler| sampler.has(process));
-        // Processes of a killed collector are requested: to sample all of them at once would take too long.
+        // Processes that a killed collector sampled have their own requests: to sample all of them at once would take too long.
         let is_awaited = |process| self.awaits_bridges(now) && self.left.processes.contains_key(&process);
         let is_seen = |process| {
             self.is_recorded(process)
@@ -432,8 +432,8 @@ impl Writer {
         outcome
     }
 
-    /// Learns of a process that was running before this collector replaced a killed one. It may have started since the killed one
-    /// has written its last CPU times, or so shortly before that the killed one has not left its CPU time.
+    /// Learns of a process that was running before this collector replaced a killed one. It may have started after the killed one
+    /// wrote CPU times for the last time, or so shortly before that the killed one has left no CPU time of it.
     pub fn expect(&mut self, process: u32) {
         let until = self.left.until;
         let log = self.session.directory().join(format!("{process}-s1.defs"));
@@ -469,14 +469,14 @@ impl Writer {
         self.leaves.save(self.session.directory());
     }
 
-    /// Whether the CPU time that processes used since a killed collector has written it is still to be written.
+    /// Whether CPU time that processes used after a killed collector wrote CPU times for the last time is still to be written.
     fn awaits_bridges(&self, now: u64) -> bool {
         let is_early = now.saturating_sub(self.began) < HANDOVER_MAX.as_nanos() as u64;
         (is_early || self.is_taking_over) && !self.left.processes.is_empty()
     }
 
-    /// Writes the CPU time that processes have used since a killed collector has written it, if they have ended since then: it is
-    /// assumed that they have continued as before. At the end of the run, writes that of all others, too.
+    /// Writes the CPU time since a killed collector wrote it for the last time, for processes that have ended since then. They
+    /// are assumed to have continued as before. At the end of the run, does this for all other processes, too.
     fn bridge_ended(&mut self, is_last: bool, now: u64) {
         let all: Vec<u32> = self.left.processes.keys().copied().collect();
         for process in all {
@@ -490,8 +490,8 @@ impl Writer {
         }
     }
 
-    /// Writes the CPU time that a process has used, up to `now`, since a killed collector has written it. `counted` is the
-    /// kernel's count now. The process' functions in this time are unknown, unless it records them itself.
+    /// Writes the CPU time that a process has used, up to `now`, since a killed collector wrote it for the last time. `counted`
+    /// is the kernel's count now. The process' functions in this time are unknown, unless it records them itself.
     fn bridge(&mut self, process: u32, counted: Option<u64>, now: u64) {
         let Some(left) = self.left.processes.remove(&process) else { return };
         let from = self.left.until;
@@ -685,14 +685,14 @@ impl Writer {
         let calls_are_recorded = sampled.records_calls_of(thread);
         match sampled.threads.get_mut(&thread) {
             Some(thread) => thread.ran(from, until, (self.watermark, calls_are_recorded), &self.timing),
-            // `on_cpu` gets the times on a CPU in this interval, and earlier: before the thread leaves the CPU.
+            // `on_cpu` gets the times on a CPU in this interval. It gets them earlier, before the thread leaves the CPU.
             None if self.timing.records_cpu_times => {}
             None => sampled.add_unsampled(thread, from, until),
         }
     }
 
-    /// Returns the process to which the CPU time of a process without a row belongs: its parent, unless the process has run for
-    /// so long that it would have had a row long ago if it were sampled.
+    /// Returns the process to which the CPU time of a process without a row belongs: its parent, unless the process has run long
+    /// enough that it would already have a row if it were sampled.
     fn parent_with_time_of(&self, process: &SampledProcess) -> Option<u32> {
         let long = (2 * SAMPLES_MIN as u64 * self.timing.period).max(UNSAMPLED_MIN.as_nanos() as u64);
         let has_run_long = process.intervals.total() > long;
@@ -710,7 +710,7 @@ impl Writer {
         for (process, parent) in moved {
             let Some(sampled) = self.processes.get_mut(&process) else { continue };
             match parent {
-                // The process runs for so short a time that its intervals are given to its parent.
+                // The process has run only for a short time, so its intervals are given to its parent.
                 Some(parent) => {
                     let due = sampled.intervals.split_off(until);
                     let parent = self.processes.get_mut(&parent);
@@ -879,7 +879,7 @@ mod tests {
         let seconds = (records[4].word0 - records[0].word0) as f64
             / (writer.timing.clock.at(now) - writer.timing.clock.at(until)) as f64;
         assert!((seconds - 1.0).abs() < 1e-3, "{seconds} s");
-        // One that has ended is assumed to have continued with 0.4 s a second.
+        // A process that has ended is assumed to have continued to use 0.4 s of CPU time per second.
         let used = records_of(&writer, ended)[5].word0;
         assert!((400_000_000..1_000_000_000).contains(&used), "{used} ns");
         assert!(!writer.processes.contains_key(&ended));
@@ -906,7 +906,7 @@ mod tests {
             writer.fetch(Some(&mut sampler), false);
             (sampler.has(pid), writer.left.processes.contains_key(&pid))
         };
-        // Its request waits. Later the kernel's count shows a process that was never requested.
+        // While its request waits, the process is not sampled. Without a request, the kernel's count shows it at the second poll.
         assert_eq!([true, true, true, false].map(&mut fetch), [(false, true); 4]);
         assert_eq!(fetch(false), (true, false));
         child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! A session with a process in it, as a test makes them, and the collector's loop over it.
+//! Makes a session with a process in it for tests, and runs the collector's loop on it.
 
 use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::run_directory::manifest::Manifest;

@@ -20,8 +20,8 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct CallPaths {
     nodes: Vec<Node>,
-    /// Used when the child is not the one entered last. It is boxed so that the fields that every event touches stay in one
-    /// cache line.
+    /// The child of each node for a region, for use when the child is not the one entered last. It is boxed so that the fields
+    /// that every event touches stay in one cache line.
     by_parent: Box<Children>,
 }
 

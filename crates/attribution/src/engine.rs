@@ -613,7 +613,7 @@ impl Engine {
         }
     }
 
-    /// Calls `each` with (region, joules) for every call path of the view whose last frame was entered on its location. This
+    /// Calls `each` with (region, joules) for every call path of the view whose innermost frame was entered on its location. This
     /// leaves out the call paths of launches, with which others begin ([`Engine::begin_in`]).
     pub fn each_entered_account(&self, view: ViewIndex, mut each: impl FnMut(RegionRef, Spent)) {
         for (location, node, spent) in self.views[view.0 as usize].accounts() {

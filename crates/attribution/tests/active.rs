@@ -22,13 +22,13 @@ enum Event {
 #[derive(Clone, Debug)]
 struct Case {
     events: Vec<Event>,
-    /// By location, and of other jobs: times and the CPU time up to them, if it is known.
+    /// For each location, and last for the other jobs: times and the CPU time up to them, if it is known.
     cpu_times: Vec<Option<Vec<(u64, f64)>>>,
     /// Joules per tick.
     baseline: f64,
 }
 
-/// A run of one location in a call path.
+/// A time in which one location was in a call path: its start, its end, and the path.
 type Run = (u64, u64, Vec<u32>);
 type Joules = BTreeMap<(usize, Vec<u32>), f64>;
 
@@ -405,7 +405,7 @@ fn the_first_intervals_after_activity_are_no_baseline() {
         let increase = if interval == 0 { Increase::First } else { Increase::Joules(joules) };
         engine.sample(view, 10 * interval, increase);
     }
-    // Those before the first activity, and from the third one after each on.
+    // These are the intervals before the first activity, and those from the third one after each activity on.
     let IdleIntervals { count, joules, ticks } = engine.idle_intervals(view);
     assert_eq!((count, joules, ticks), (1 + 3 + 2, 6.0 * 50.0, 60));
 }

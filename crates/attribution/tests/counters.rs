@@ -124,7 +124,7 @@ fn a_low_reading_adds_nothing() {
         let expected = format!("0 first, {}", steps.join(","));
         assert_eq!(check(JOULES, LIMITS, &readings.join(","), &expected).misreadings, 1);
     }
-    // The first reading is almost 0, or a burst is real.
+    // In the first case, the first reading is almost 0. In the second case, the burst is real.
     check(JOULES, LIMITS, "0 0.5, 1 90, 2 93, 3 96, 13 99", "0 first, 1 first, 2 +3, 3 +3, 13 +3");
     check(JOULES, LIMITS, "0 10, 1 100, 2 103, 3 106, 13 109", "0 first, 1 +90, 2 +3, 3 +3, 13 +3");
     // This counter was reset.
@@ -148,7 +148,7 @@ fn high_readings_add_nothing() {
         "0 900000, 10 100, 20 200, 30 300, 40 400, 50 900000",
         "0 first, 10 first, 20 +100, 30 +100, 40 +100, 50 first",
     );
-    // It does not become possible by waiting.
+    // A high value does not become possible because time passes.
     check(
         JOULES,
         LIMITS,
@@ -296,7 +296,7 @@ fn large_counters_keep_their_last_digit() {
     assert_eq!(figures.longest_still_ticks, 0);
 }
 
-/// The device exists only for a part of the run: what was spent before and after is charged to no rank, and does not count as
+/// The device exists only for a part of the run: the joules spent before and after are charged to no rank, and do not count as
 /// unknown.
 #[test]
 fn a_device_appears_late_and_goes_early() {

@@ -206,7 +206,7 @@ fn table(engine: &Engine, view: ViewIndex) -> String {
     out
 }
 
-/// Rounds to nine digits after the point, which the definition promises.
+/// Rounds to nine digits after the point. Further digits depend on rounding in the engine.
 fn digits(joules: f64) -> f64 {
     (joules * 1e9).round() / 1e9
 }
@@ -452,7 +452,7 @@ fn leaves_without_enters_and_time_that_goes_back_are_counted() {
     assert_eq!((odd.unmatched_leaves, odd.backward, odd.late), (1, 1, 1));
 }
 
-/// A location that turns out to be another device's consumer keeps what it has, and gets no more until it is bound again.
+/// A location that turns out to be another device's consumer keeps its joules, and gets no more until it is bound again.
 #[test]
 fn a_consumer_is_charged_until_it_is_unbound() {
     for policy in [Policy::TimeSliced, Policy::BusyOnly] {
@@ -604,7 +604,7 @@ fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
                     depth[location] -= 1;
                     events.push(Event::Leave(time, location));
                 }
-                // There are never two samples at one time, but events at a sample's time, some before and some after it.
+                // No two samples have the same time. Events may have the time of a sample, and come before or after it.
                 _ => {
                     time = time.max(next_sample);
                     next_sample = time + 1;
@@ -629,7 +629,7 @@ fn any_groups() -> impl Strategy<Value = Vec<Option<u64>>> {
     prop::collection::vec(prop::option::of(0u64..2), 4)
 }
 
-/// Computes the definition, tick by tick, without a clock.
+/// Computes the joules by the definition, tick by tick, without a share clock.
 fn naive(events: &[Event], policy: Policy, groups: &[Option<u64>]) -> (Spent, f64) {
     let samples: Vec<(u64, u64)> = events
         .iter()
@@ -739,7 +739,7 @@ struct Bounds {
     most_of_regions: BTreeMap<u32, f64>,
 }
 
-/// Computes the definition of the least and the most joules, interval by interval, tick by tick.
+/// Computes the least and the most joules by their definition, interval by interval, tick by tick.
 fn naive_bounds(events: &[Event], meanings: &[Meaning], groups: &[Option<u64>], sharing: Sharing) -> Bounds {
     // The call paths that run in each tick.
     let mut ticks: Vec<BTreeSet<(usize, Vec<u32>)>> = Vec::new();

@@ -1,5 +1,5 @@
-//! A random search for joules that nobody spent: counters whose truth is known, read with misreadings, sleeps, resets and
-//! wraps. The seed of a failure is printed; `AMPERE_TEST_SEED=N` repeats it, `AMPERE_TEST_SEEDS=500000` tries more.
+//! A random search for joules that nobody spent: counters whose true course is known, read with misreadings, sleeps,
+//! resets and wraps. The seed of a failure is printed; `AMPERE_TEST_SEED=N` repeats it, `AMPERE_TEST_SEEDS=500000` tries more.
 
 use ampere_attribution::{Counter, CounterKind, Increase, Limits, Sample};
 
@@ -68,7 +68,7 @@ fn case(seed: u64) -> Case {
     let (watts_max, wraps_at, joules_per_unit) = match random.below(4) {
         0 => (2e3, None, 1e-9),
         1 => (2e3, None, 15.259e-6),
-        // These are RAPL's range, and a small one that is passed often.
+        // These are two ranges of RAPL, and a small one that is passed often.
         2 => (1e3, Some(random.of(&[262_143_328_850, 65_712_999_613, 1u64 << 32])), 1e-6),
         _ => (20e3, None, 1.0),
     };
@@ -118,7 +118,7 @@ fn case(seed: u64) -> Case {
             watts = if random.chance(0.1) { 0.0 } else { watts_max * 0.6 * random.unit() };
         }
         if case.resets.len() < 3 && random.chance(trouble * 0.1) && wraps_at.is_none() {
-            // Some of what was spent since the last update is never seen.
+            // Some of the joules that were spent since the last update are never seen.
             case.resets.push(time);
             right.push((time, 0));
             base = -spent;

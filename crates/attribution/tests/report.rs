@@ -126,7 +126,7 @@ fn joules_of_an_interval_of_one_frame_are_resolved() {
         engine.enter(all[0], 0, MAIN);
         engine.sample(view, 10, Increase::Joules(5.0));
         engine.sample(view, 15, Increase::Joules(2.0));
-        // The next intervals: one in which it runs for a part, a shared one, and one whose joules are unknown.
+        // The next intervals: one in which the frame runs for a part of the time, a shared one, and one whose joules are unknown.
         engine.leave(all[0], 18);
         engine.sample(view, 20, Increase::Joules(2.0));
         all.iter().for_each(|rank| engine.enter(*rank, 20, MAIN));
@@ -203,7 +203,7 @@ fn an_interval_counts_once_for_each_sharer_that_is_given_all_of_it() {
     assert!(report.callpaths.iter().all(|row| row.possible_joules == 10.0));
 }
 
-/// The joules do not belong to frames that start at that time.
+/// The joules do not belong to frames that start at the time of the samples.
 #[test]
 fn joules_between_two_samples_at_one_time_belong_to_the_frames_before_it() {
     let at_once = |policy, sharing| {
@@ -262,7 +262,7 @@ fn a_counter_that_starts_again_loses_the_interval() {
     assert_eq!((totals.unknown_ticks, totals.attributed_joules, totals.samples), (10, 1.0, 3));
 }
 
-/// A location that becomes a consumer in the middle is charged from then on, with its open frame.
+/// A location that becomes a consumer in the middle of an interval is charged from then on, with its open frame.
 #[test]
 fn a_consumer_may_come_late() {
     let (mut engine, view, all) = engine(1, Policy::TimeSliced, Sharing::Shared);

@@ -7,12 +7,13 @@
 //! Each message is the name of a zone below `/sys/class/powercap`, with the descriptor of its file `energy_uj`. A message without
 //! a descriptor is the reason why there are none.
 
+use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, cmsg_space, connect,
-    getsockname, recvmsg, sendmsg, socket_with,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, getsockname, recvmsg,
+    sendmsg, socket_with,
 };
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Prints the node's counters, their joules in some time, and the cost of a read: `read_counters [SECONDS [PERIOD_MS]]`, by
-//! default 2 s and 1 ms; 0 ms reads without a pause.
+//! Prints the node's counters, the energy that each counts in the given time, and the time that a read takes. Usage:
+//! `read_counters [SECONDS [PERIOD_MS]]`, by default 2 s and 1 ms. With 0 ms, the counters are read without a pause.
 
 use std::time::{Duration, Instant};
 

@@ -13,7 +13,7 @@ const CLOCKS_AT_ONCE: usize = 4;
 #[derive(Default)]
 pub(crate) struct CpuGauges {
     known: Vec<Gauge>,
-    /// The file with the clock of each CPU. All CPUs take turns.
+    /// The file with the clock of each CPU. Every reading uses the next [`CLOCKS_AT_ONCE`] of them, in turn.
     clocks: Vec<PathBuf>,
     next_clock: usize,
     throttled: Vec<ThrottledTime>,
@@ -25,12 +25,13 @@ pub(crate) struct CpuGauges {
 struct ThrottledTime {
     milliseconds: ValueFile,
     last: u64,
-    /// The milliseconds that are counted and not yet reported: the kernel counts a time when it ends.
+    /// The throttled milliseconds that are not yet reported. The kernel counts a throttled period only when it ends, so the
+    /// period may be longer than the interval between two readings.
     left: f64,
 }
 
 impl CpuGauges {
-    /// Opens the files of a package's CPUs; of all CPUs without a `package`.
+    /// Opens the files of a package's CPUs, or of all CPUs if `package` is `None`.
     pub fn open(root: &Path, package: Option<u32>) -> CpuGauges {
         let mut found = CpuGauges { read: Some(Instant::now()), ..CpuGauges::default() };
         let mut packages = Vec::new();
@@ -149,7 +150,7 @@ mod tests {
         node(root.path());
         let cpu = root.path().join("sys/devices/system/cpu/cpu0");
         let mut time = ThrottledTime::open(&cpu).unwrap();
-        assert_eq!(time.part_of(1000.0), Some(0.0), "what was counted before is not of the run");
+        assert_eq!(time.part_of(1000.0), Some(0.0), "time counted before does not belong to the run");
         put(cpu.join("thermal_throttle/package_throttle_total_time_ms"), "3000\n");
         let parts = [(); 4].map(|()| time.part_of(1000.0));
         assert_eq!(parts, [Some(1.0), Some(1.0), Some(0.5), Some(0.0)]);

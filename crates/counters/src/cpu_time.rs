@@ -27,8 +27,8 @@ const PROC_STAT_INTERVAL_NS: u64 = 5_000_000;
 /// The number of bytes that are read. The needed lines of both files are at their start and shorter than this.
 const READ_BYTES: usize = 512;
 
-/// Returns the CPU time of the calling thread. Work that is limited to a share of the time, such as a hundredth, is measured with
-/// it, because a thread that was interrupted has not done more.
+/// Returns the CPU time of the calling thread. It measures work that is limited to a share of the time, such as a hundredth:
+/// time in which the thread was interrupted does not count as work.
 pub fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -88,7 +88,7 @@ impl CpuTime {
 
     fn read_file(&self) -> Result<u64, ReadError> {
         let mut bytes = [0; READ_BYTES];
-        // The kernel writes such a file again for a read at its start.
+        // For a read at offset 0, the kernel generates the text of such a file again.
         let length = self.file.read_at(&mut bytes, 0).map_err(ReadError::Io)?;
         let text = &bytes[..length];
         match self.format {

@@ -1,7 +1,7 @@
-//! Counters of the user's own, from `[[source]]` in the settings: a command prints the figure, or a file contains it.
+//! Counters that the user defines with `[[source]]` in the settings: a command prints the figure, or a file contains it.
 //!
 //! A thread for each of them reads the figure when it is due, so that no other counter waits for a slow command or file. Every
-//! reading is passed on once; between two readings, [`ReadError::NotYet`] says that there is nothing new. A power is integrated
+//! reading is passed on once; between two readings, [`ReadError::NotYet`] means that there is nothing new. A power is integrated
 //! between readings, as the mean of the two. An energy is passed on unchanged.
 //!
 //! **A reading that fails** adds nothing. If no power is known for longer than the limit, the integral starts again, so that the
@@ -9,7 +9,7 @@
 //!
 //! **A command** runs in `sh -c`, on the collector's CPUs, in a process group of its own, without input, and without the
 //! libraries that measure programs. The group is killed after three periods (but not before 2 s), and when the source is closed.
-//! At most [`TEXT_BYTES_MAX`] of its output are read.
+//! At most [`TEXT_BYTES_MAX`] bytes of its output are read.
 
 use std::fmt;
 use std::io::{ErrorKind, Read};
@@ -35,7 +35,7 @@ const TEXT_BYTES_MAX: u64 = 64 << 10;
 const PERIODS_MAX: u32 = 3;
 /// The lower bound of the time that [`PERIODS_MAX`] allows.
 const LIMIT_MIN: Duration = Duration::from_secs(2);
-/// Units that follow a number which is not in watts or joules. They may also be written in other cases.
+/// Units after a number that show that it is not in watts or joules. They are also recognised in upper or lower case.
 const OTHER_UNITS: [&str; 21] = [
     "kW",
     "mW",
@@ -65,7 +65,7 @@ const STOP_PERIOD: Duration = Duration::from_millis(20);
 const FINISH_LIMIT: Duration = Duration::from_secs(1);
 /// The longest time that closing waits for a thread. Reading a file may hang.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
-/// The period of asking for new readings.
+/// The period at which the sampler asks for new readings.
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// Why a reading has failed.
@@ -263,7 +263,7 @@ impl Shared {
                 Reading { nanojoules, raw: microwatts, counter_timestamp_ns: None }
             }
             CustomUnit::Joules => {
-                // It wraps at 5 GWh, which is then taken for a reset of the meter.
+                // It wraps at 2^64 nJ (5 MWh), which is then taken for a reset of the meter.
                 let nanojoules = (figure * 1e9).round() as u128 as u64;
                 Reading { nanojoules, raw: nanojoules, counter_timestamp_ns: None }
             }
@@ -387,8 +387,8 @@ impl Shared {
     }
 }
 
-/// Whether a figure between two texts is part of a longer number, such as `0x64`, `1,234`, `85,3` or `1 234`, or of a name, such as
-/// `PSU1`.
+/// Whether a figure between two texts is part of a longer number, such as `0x64`, `1,234`, `85,3` or `1 234`, or of a name, such
+/// as `PSU1`.
 fn is_part_of_number(before: &str, figure: &str, after: &str) -> bool {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let digits_at_end = |text: &str| text.bytes().rev().take_while(u8::is_ascii_digit).count();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ReadError;
 
-/// The number of bytes that are read: more than a file of one line has, and all that is used of longer ones.
+/// The number of bytes that are read. A file of one line has fewer; the rest of a longer file is not needed.
 const READ_BYTES: usize = 128;
 
 #[derive(Debug)]

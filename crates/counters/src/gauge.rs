@@ -1,6 +1,6 @@
 //! Gauges: figures other than energy that a device reports. They are shown as the device reports them, and never attributed.
 
-/// A figure that a device reports. Values are in base units: watts, degrees Celsius, a part of 1, bytes, hertz.
+/// A figure that a device reports. Values are in base units: watts, degrees Celsius, fractions of 1, bytes, hertz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Gauge {
@@ -68,7 +68,8 @@ impl Gauge {
         }
     }
 
-    /// Returns which power, sensor or cause it is, such as `average`, `junction` or `thermal`. Empty if a device has only one.
+    /// Returns which power, sensor or cause it is, such as `average`, `junction` or `thermal`. Empty for a quantity that only one
+    /// gauge measures.
     pub fn which(self) -> &'static str {
         match self {
             Gauge::AveragePower => "average",

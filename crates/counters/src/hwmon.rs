@@ -277,7 +277,7 @@ fn report_unused(chip: &Path, name: &str, errors: &mut OpenErrors) {
 }
 
 /// Whether the power of an `amdgpu` is that of a package with cores: only APUs have a voltage of the north bridge. An MI300A
-/// has none, and is recognised by its number.
+/// has none, and is recognised by its PCI device number.
 fn is_apu(chip: &Path) -> bool {
     let has = |file: &str, text: &str| text_of(&chip.join(file)).is_some_and(|found| found == text);
     has("in1_label", "vddnb") || has("device/device", MI300A)

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::LastReading;
 
-/// What a counter of ours starts at: not at 0, because a counter at 0 may be that of a sleeping device.
+/// The value at which counters that ampere computes itself start. It is not 0, because a counter at 0 may be that of a sleeping
+/// device.
 pub(crate) const FIRST_NANOJOULES: u64 = 1_000_000_000;
 
-/// After a gap, the energy begins at least this much lower.
+/// After a gap, the energy begins again at a value that is lower than the last one by at least this.
 const STEP_NANOJOULES: u64 = FIRST_NANOJOULES / 1000;
 
 pub(crate) struct Integral {

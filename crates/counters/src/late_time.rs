@@ -27,7 +27,7 @@ pub(crate) struct LateTime {
 }
 
 impl LateTime {
-    /// `clock` counts since counting started.
+    /// `clock` starts at 0 when counting starts.
     pub fn new(clock: TotalClock) -> LateTime {
         let (read, took) = (Instant::now(), Duration::ZERO);
         LateTime { clock, last: (0, 0), read, took, has_ended: false, ns: 0, new_ns: 0 }

@@ -7,7 +7,7 @@
 //! | source | what it reads | quality |
 //! | --- | --- | --- |
 //! | `rocm_smi` | AMD GPUs' energy accumulators through `librocm_smi64.so` | measured |
-//! | `amdsmi` | the same accumulators through `libamd_smi.so`, if rocm_smi cannot be used | measured |
+//! | `amdsmi` | the same accumulators through `libamd_smi.so`; only one of the two libraries is used | measured |
 //! | `nvml` | NVIDIA GPUs' energy counters through `libnvidia-ml.so.1` | measured |
 //! | `cray_pm` | an HPE Cray node, its CPU, memory and accelerators, from `/sys/cray/pm_counters` | measured |
 //! | `rapl` | CPU packages and memory, Intel's and AMD's, from `/sys/class/powercap` or msr-safe | measured |
@@ -46,7 +46,7 @@
 //! integral.rs   the energy of a power                   run_cpu.rs    CPU time of the run, for the estimate
 //! gauge.rs      gauges                                  cpu_gauges.rs clock and throttling of CPUs
 //! msr.rs        RAPL's registers through msr-safe
-//! other_jobs.rs CPU time of all others on the node      late_time.rs  CPU time of ended processes that is not yet known
+//! other_jobs.rs CPU time of other jobs on the node      late_time.rs  CPU time of ended processes that is not yet known
 //! processes.rs  which GPUs a process uses               cpu_time.rs   CPU time of the node
 //! ```
 #![deny(unsafe_code)]
@@ -221,9 +221,9 @@ pub trait Source: Send {
     fn devices_mut(&mut self) -> &mut [Device];
     /// Reads the counter of `devices()[device]` now. Allocates nothing, unless it counts for a run.
     fn read(&mut self, device: usize) -> Result<Reading, ReadError>;
-    /// Continues after another process that read this device and has ended. A source that counts energy itself continues from its
-    /// last reading. Most sources pass on a counter of the hardware and have nothing to do. This must be called before the device
-    /// is read.
+    /// Continues after another process that read this device and has ended. A source that counts energy itself continues from
+    /// `last`, the last reading of that process. Most sources pass on a counter of the hardware and have nothing to do. This must
+    /// be called before the device is read.
     fn resume(&mut self, _device: usize, _last: LastReading) {}
     /// Makes the source count the CPU time of this run instead of the node's. This must be called before anything is read.
     fn count_for(&mut self, _run: &SharedRunCpu) {}
@@ -257,7 +257,7 @@ pub trait Source: Send {
     /// Prepares for the last read of each device, at the end of the run: a source that reads at intervals of its own reads once
     /// more. This may take a second.
     fn finish(&mut self) {}
-    /// Returns one line about a change since the last call that does not concern the counters. This should be called about once
+    /// Returns one line about a change on the node since the last call, such as a new power cap. This should be called about once
     /// a second.
     fn news(&mut self) -> Option<String> {
         None

@@ -40,7 +40,7 @@ impl OtherJobs {
     pub fn cpu_ns(&mut self) -> u64 {
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         let not_seen_ns = run.not_seen_ns(SEARCH_SHARE);
-        // What processes of the run use that cannot be counted must not be taken for that of other jobs.
+        // CPU time of processes of the run that cannot be read must not be attributed to other jobs.
         if let Some(busy) = run.busy().filter(|_| !run.is_partial()) {
             self.used_ns = self.used_ns.max(others_ns(&busy).saturating_sub(not_seen_ns));
         }

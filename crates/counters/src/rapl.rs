@@ -50,7 +50,7 @@ pub(crate) struct Rapl {
 struct PackageGauges {
     known: Vec<Gauge>,
     cpus: CpuGauges,
-    /// The limit on the power of about a second, in microwatts. AMD's packages show none.
+    /// The limit on the mean power over about a second, in microwatts. AMD's packages show none.
     power_limit: Option<ValueFile>,
 }
 
@@ -264,7 +264,7 @@ fn is_in_others(folder: &Path, zone: &str) -> bool {
 }
 
 /// Returns a name such as `package-0`, `package-0-core` or `psys` for a zone such as `0` or `0:1`. If an earlier zone has the
-/// name of zone `2`, too, as when two drivers show a package or a kernel does not number its dies, it is `zone-2-package-0`.
+/// name of zone `2`, as when two drivers show a package or a kernel does not number its dies, the name is `zone-2-package-0`.
 fn name_of(folder: &Path, zone: &str, is_amd: bool) -> Option<(String, Kind)> {
     let name = own_name(folder, zone)?;
     let kind = match name.as_str() {

@@ -9,15 +9,15 @@ use crate::file::text_of;
 use crate::{Device, Kind, Settings, Source, cray_pm, custom, estimate, hwmon, nvml, perf, rapl};
 use ampere_settings::CustomSource;
 
-/// Makes names unique and fills in [`Device::contains`]. Returns a line for each two devices of which it is unknown whether joules
-/// are counted twice.
+/// Makes names unique and fills in [`Device::contains`]. Returns a line for each pair of devices for which it is unknown
+/// whether they count the same joules.
 pub(crate) fn relate(sources: &mut [Box<dyn Source>], settings: &Settings) -> Vec<String> {
     make_unique(sources);
     relate_known(sources, &settings.sys_root);
     relate_custom(sources, &settings.custom)
 }
 
-/// Fills in what is known about the sources. A user's own source neither contains another source nor is contained in one.
+/// Fills in the relations that follow from what the sources measure. [`relate_custom`] adds those of the user's own sources.
 fn relate_known(sources: &mut [Box<dyn Source>], root: &Path) {
     let all: Vec<Device> = sources.iter().flat_map(|source| source.devices().to_vec()).collect();
     let all_gpus_are_apus = all.iter().any(is_apu) && all.iter().filter(|d| is_amd_gpu(d)).all(is_apu);
@@ -47,15 +47,15 @@ fn relate_known(sources: &mut [Box<dyn Source>], root: &Path) {
     }
 }
 
-/// Adds what the settings say about the user's own sources. A meter of the whole node contains those that do not contain it.
-/// A device contains what its parts contain.
+/// Adds the relations that the settings state for the user's own sources. A meter of the whole node contains all of the user's
+/// sources that do not contain it. A device contains what its parts contain.
 fn relate_custom(sources: &mut [Box<dyn Source>], settings: &[CustomSource]) -> Vec<String> {
     if !sources.iter().any(|source| source.name() == custom::NAME) {
         return Vec::new();
     }
     let mut all: Vec<&mut Device> = sources.iter_mut().flat_map(|source| source.devices_mut()).collect();
     let names: Vec<String> = all.iter().map(|device| device.name.clone()).collect();
-    // In the order of the devices, and so of their numbers; `inside[whole]` has the numbers of its parts.
+    // The sets are in the order of the devices: `inside[whole]` has the indices of the parts of `all[whole]`.
     let mut inside: Vec<BTreeSet<usize>> = all
         .iter()
         .map(|whole| {
@@ -86,8 +86,8 @@ fn relate_custom(sources: &mut [Box<dyn Source>], settings: &[CustomSource]) -> 
     doubts
 }
 
-/// If a user's own source has parts in common with another device, one of the two contains the other. Returns a line for each two
-/// of which it is unknown which one.
+/// If a user's own source has parts in common with another device, one of the two contains the other. Returns a line for each
+/// pair for which it is unknown which of the two that is.
 fn relate_overlapping(all: &[&mut Device], inside: &mut [BTreeSet<usize>]) -> Vec<String> {
     let is_custom = |at: usize| all[at].source == custom::NAME;
     let is_platform =
@@ -128,7 +128,7 @@ fn is_of(device: &Device, own: &CustomSource) -> bool {
     device.source == custom::NAME && [&own.name, &suffixed].contains(&&device.name)
 }
 
-/// Adds the parts of the parts.
+/// Adds the parts of parts, until nothing is missing.
 fn close(inside: &mut [BTreeSet<usize>]) {
     loop {
         let before: usize = inside.iter().map(BTreeSet::len).sum();
@@ -147,8 +147,8 @@ fn number(device: &Device) -> Option<u32> {
     device.name.strip_prefix("GPU-").or(device.name.strip_prefix("accel"))?.parse().ok()
 }
 
-/// If two devices have the same name, the later one gets its source as a suffix: `GPU-0-nvml`. Its metric is then named so that
-/// it gives the same name when it is read from a trace.
+/// If two devices have the same name, the later one gets its source as a suffix: `GPU-0-nvml`. Its metric then contains this
+/// name, so that the device has the same name when it is read from a trace.
 fn make_unique(sources: &mut [Box<dyn Source>]) {
     let mut taken: Vec<String> = Vec::new();
     for device in sources.iter_mut().flat_map(|source| source.devices_mut()) {
@@ -236,7 +236,10 @@ fn is_numbered(part: &Device, whole: &Device) -> bool {
 }
 
 fn is_amd_gpu(device: &Device) -> bool {
-    device.kind == Kind::Gpu && device.source != cray_pm::NAME && !device.source.starts_with("nvml")
+    // hwmon shows GPUs of Intel, too.
+    let is_other_in_hwmon = device.source == hwmon::NAME && !device.name.starts_with("amdgpu");
+    let is_other = [cray_pm::NAME, nvml::NAME].contains(&device.source) || is_other_in_hwmon;
+    device.kind == Kind::Gpu && !is_other
 }
 
 /// Whether a GPU is an MI300A, whose counter is that of the whole socket, including the cores.

@@ -4,12 +4,13 @@
 //! the descendants of both. A control group's time is not used: a batch job's group may contain several runs, and a login
 //! session's group contains everything that its user does.
 //!
-//! A living process' time is read from its own clock, in nanoseconds and with all its threads. Two other times are found in the
-//! sums that the kernel adds to the parent that waits for a process (`cutime` and `cstime`): the time between the last reading
-//! of a process and its end, and the time of processes that are too short to be seen at all. If these increase by more than was
-//! counted of ended children, the difference is counted for the parent. If a process' parent does not wait for it or does not
-//! belong to the run, only the last moments of the process are lost. These sums have steps of 10 ms. Until they show the time
-//! of an ended process, it is taken from a clock of all processes together, if there is one ([`RunCpu::add_total_clock`]).
+//! A living process' time is read from its own clock, in nanoseconds and with all its threads. Two other times are missing
+//! there: the time between the last reading of a process and its end, and the time of processes that are too short to be seen at
+//! all. They are found in the sums that the kernel adds to the parent that waits for a process (`cutime` and `cstime`). If these
+//! sums increase by more than was counted of ended children, the difference is counted for the parent. If a process' parent does
+//! not wait for it or does not belong to the run, only the last moments of the process are lost. These sums have steps of 10 ms.
+//! Until they show the time of an ended process, it is taken from a clock of all processes together, if there is one
+//! ([`RunCpu::add_total_clock`]).
 
 use crate::Settings;
 use crate::cpu_time::{CpuTime, now_ns, thread_cpu_time};
@@ -94,7 +95,7 @@ pub struct RunCpu {
     searched: (Instant, Duration),
     /// The most CPU time that one search has found of children that were not seen.
     found_late_ns: u64,
-    /// The start times of processes of the run that were not found here.
+    /// The start times of processes of the run that were not found in this PID namespace.
     foreign: Vec<u64>,
 }
 
@@ -177,8 +178,8 @@ impl RunCpu {
         self.members.get_mut(&pid).into_iter().for_each(|member| member.base = used);
     }
 
-    /// Adds a process of the run in another PID namespace, by its start time. Its pid here is known only if it is a descendant of
-    /// others.
+    /// Adds a process of the run in another PID namespace, by its start time. Its pid in this namespace becomes
+    /// known only if it is a descendant of other processes of the run.
     pub fn add_foreign(&mut self, started: u64) {
         if self.members.values().all(|member| member.started != started) {
             self.foreign.push(started);
@@ -324,7 +325,7 @@ impl RunCpu {
             member.unseen = member.unseen.max(used);
         }
         self.found_late_ns = self.found_late_ns.max(found_late_ns);
-        // Their children follow, until there are no more.
+        // The children may have children in turn, so the search continues until there are no more.
         while let Some(pid) = children.pop() {
             let Some(stat) = Stat::of(pid).filter(|_| !self.members.contains_key(&pid)) else { continue };
             self.insert(pid, &stat, false);
@@ -371,7 +372,8 @@ impl RunCpu {
             // This is what the kernel has added to the parent's sum for this process.
             parent.reaped += counted + member.reaped + member.base + member.children_base;
         }
-        // Children that ended before it may be noticed only now. The kernel has added their time to that of its parent, too.
+        // Children that ended before this process may be noticed only after it. The kernel has added their time to that of this
+        // process' parent, too.
         let children = self.members.values_mut().filter(|child| child.parent == pid);
         children.for_each(|child| child.parent = member.parent);
     }

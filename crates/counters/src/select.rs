@@ -77,14 +77,15 @@ impl Opened {
         }
     }
 
-    /// Opens perf's counters if RAPL's files show no package: they are the same counters. If that succeeds, the notes about RAPL
-    /// need no attention.
+    /// Opens perf's counters if RAPL's files show no package. They are the same counters, so the files that can be read, such as
+    /// those of memory, are not used then, and the notes about RAPL need no attention.
     fn open_perf(&mut self, settings: &Settings, errors: &mut OpenErrors) {
         if self.has_packages() {
             return;
         }
         self.open_one(perf::NAME, settings, errors);
         if self.has(perf::NAME) {
+            self.sources.retain(|source| source.name() != rapl::NAME);
             let (of_rapl, others) = errors.notes.drain(..).partition(|note| note.starts_with(rapl::NAME));
             errors.notes = others;
             errors.absent.extend::<Vec<String>>(of_rapl);

@@ -113,7 +113,7 @@ fn a_missing_or_invalid_library_is_noted() {
     assert!(answer.notes[0].starts_with("amdsmi: no AMD GPU in "), "{:?}", answer.notes);
 }
 
-/// A library of one device with only the required functions, and a partition of the device.
+/// A library of two devices with only the required functions. With `PARTITIONS`, they are partitions of one GPU.
 const BARE: &str = r#"
 #include <stdint.h>
 #include <stdio.h>
@@ -185,7 +185,7 @@ fn a_function_that_is_absent_is_named_before_anything_is_called() {
     assert!(!answer.stderr.contains("started"));
 }
 
-/// Tests both of AMD's libraries and NVIDIA's, on a node without anything else.
+/// Opens the stand-ins of both of AMD's libraries, and of NVIDIA's if `nvml` is not empty, on a node without other counters.
 fn with_all(which: &str, rocm_smi: &str, amd_smi: &str, nvml: &str) -> Answer {
     let node = bare_node();
     let libraries = [ROCM_SMI, AMD_SMI, NVML].map(|library| stand_in(library.0));

@@ -1,4 +1,4 @@
-//! Counters of the user's own: commands and files, through [`Source`], and which device contains which.
+//! Tests of counters that the user defines: commands and files, through [`Source`], and which device contains which.
 
 mod common;
 
@@ -230,7 +230,7 @@ fn no_joule_of_an_own_counter_is_added_twice() {
     let opened = open(root.path(), "", &two);
     assert!(opened.is_incomplete, "{:?}", opened.notes);
     assert!(opened.notes[0].starts_with("meter and inlet have parts in common"), "{:?}", opened.notes);
-    // A meter of the whole node contains what does not contain it.
+    // A meter of the whole node contains all of the user's sources that do not contain it.
     put(&root.path().join("sys/cray/pm_counters/energy"), "1000 J 5 us\n");
     assert_eq!(topmost(FPGA), "node");
     assert_eq!(topmost(&[RACK, FPGA].concat()), "node");

@@ -131,8 +131,8 @@ fn two_readers_agree() {
     std::thread::sleep(Duration::from_millis(30));
     let mut b = one(open(Path::new("/"), 100.0, 4.0));
     let (x, y) = (a.read(0).unwrap(), b.read(0).unwrap());
-    // The idle part of the time between the two, and at most two steps (10 ms and 5 ms kept) on every CPU.
-    // The counter's CPUs, not only those that this process may use.
+    // The difference is at most the idle energy of the time between the two reads, and two steps on every CPU. A step is 10 ms,
+    // and 5 ms for which a value is kept. All CPUs of the node count, not only those that this process may use.
     let stat = fs::read_to_string("/proc/stat").unwrap();
     let cpus = stat.lines().filter(|line| line.starts_with("cpu")).count() as u64 - 1;
     let between = nanoseconds(x, y);

@@ -129,7 +129,7 @@ fn a_gauge_whose_function_the_library_lacks_is_omitted() {
     let named = [("AMPERE_ROCM_SMI_LIBRARY", library.to_str().unwrap())];
     let answer = probe_with(&ROCM_SMI, "", "gauges", &named);
     assert_eq!(answer.gauges, [["GPU-0 busy_ratio  0.5"]]);
-    // NVML is tested through its wrapper, which lacks all functions except the energy's and its own.
+    // The library for NVML also has only the required functions and that of one gauge.
     let source = r#"
         unsigned nvmlInit_v2(void) { return 0; }
         unsigned nvmlShutdown(void) { return 0; }
@@ -264,7 +264,7 @@ fn a_package_has_the_clock_and_throttling_of_its_cpus_and_its_power_limit() {
     let values = [Gauge::Clock, Gauge::ThermalThrottling, Gauge::PowerLimit, Gauge::Busy]
         .map(|gauge| source.gauge(first, gauge));
     assert_eq!(values, [Some(2.1e9), Some(0.0), Some(225.0), None]);
-    // A limit that is switched off is none, and CPUs belong to one package.
+    // A limit that is switched off is not a gauge, and the only CPU belongs to the first package.
     assert_eq!((source.gauges(memory), source.gauges(second)), (&[][..], &[][..]));
 }
 

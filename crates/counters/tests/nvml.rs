@@ -1,4 +1,4 @@
-//! NVML through its real interface, on the stand-in library.
+//! Tests NVML through its real interface, on the stand-in library and on libraries compiled here.
 
 mod common;
 
@@ -100,7 +100,7 @@ fn a_library_that_is_not_there_or_lacks_a_function_is_noted() {
     let Some(library) = compile(folder.path(), "int nvmlInit(void) { return 0; }") else { return };
     let answer = probe("", "read", &[("AMPERE_NVML_LIBRARY", library.to_str().unwrap())]);
     assert!(answer.notes[0].contains("nvmlInit_v2"), "{:?}", answer.notes);
-    // The library has only one of the required functions: the note about each GPU names the missing one.
+    // The library lacks only one of the required functions, and the note names it.
     let source = r#"
         unsigned nvmlInit_v2(void) { return 0; }
         unsigned nvmlShutdown(void) { return 0; }

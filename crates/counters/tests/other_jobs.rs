@@ -1,4 +1,4 @@
-//! CPU time of other jobs, from a made-up `/proc/stat`.
+//! Tests the CPU time of other jobs, with a made-up `/proc/stat`.
 
 use ampere_counters::{OtherJobs, RunCpu, Settings, SharedRunCpu};
 use std::os::unix::fs::FileExt;
@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Writes that the node has been busy for this long, on 10,000 CPUs, so that this may have happened at once. The file is
-/// overwritten in place, like the kernel's.
+/// Writes that the node's CPUs have been busy for `ticks` in total. The node has 10,000 CPUs, so that even a large increase is
+/// possible within milliseconds. The file is overwritten in place, like the kernel's.
 fn be_busy(root: &Path, ticks: u64) {
     let cpus: String = (0..10_000).map(|cpu| format!("cpu{cpu} 0\n")).collect();
     let text = format!("cpu  {ticks:<9} 0 0 5000 900 0 0 700 0 0\n{cpus}");
@@ -32,7 +32,7 @@ fn only_time_beyond_the_resolution_is_reported_and_never_decreases() {
     assert_eq!(jobs.cpu_ns(), 0, "50 ms may be rounding");
     be_busy(root.path(), 1205);
     let ns = jobs.cpu_ns();
-    // This process counts as ampere.
+    // The CPU time of this process counts as ampere's, and is subtracted.
     assert!((1_500_000_000..=2_000_000_000).contains(&ns), "{ns}");
     be_busy(root.path(), 1100);
     assert_eq!(jobs.cpu_ns(), ns);

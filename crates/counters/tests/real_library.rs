@@ -1,5 +1,5 @@
-//! The real librocm_smi64, on GPUs of a made-up /sys (which needs root), and on a machine without GPUs. Tests are skipped, with a
-//! message, if something is missing.
+//! Tests the real librocm_smi64, on GPUs of a made-up /sys (which needs root), and on a machine without GPUs. Tests are skipped,
+//! with a message, if something is missing.
 
 mod common;
 
@@ -118,7 +118,7 @@ fn a_driver_without_these_files_has_no_gauges_but_still_counts() {
         };
         assert_eq!(answer.gauges.len(), 2, "{how}");
         assert!(!answer.gauges[1].is_empty(), "{how}");
-        // The file with the energy also says whether the GPU is throttled.
+        // The file with the energy also contains the reasons for throttling.
         for line in answer.gauges.iter().flatten().filter(|line| !line.contains(" throttled_ratio ")) {
             assert!(line.ends_with(" -"), "{how}: {line}");
         }

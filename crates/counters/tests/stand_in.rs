@@ -1,4 +1,4 @@
-//! rocm_smi through its real interface, on the stand-in library and on libraries compiled here.
+//! Tests rocm_smi through its real interface, on the stand-in library and on libraries compiled here.
 
 mod common;
 

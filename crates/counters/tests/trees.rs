@@ -180,8 +180,8 @@ fn invalid_figures_are_excluded_and_noted() {
     assert_eq!(opened.notes.len(), 4, "{notes}");
 }
 
-/// Two zones can have one name: two drivers show the same package, or a kernel gives two dies the same name. Users can see from the
-/// values which of these it is.
+/// Two zones can have one name: two drivers show the same package, or a kernel gives two dies the same name. Users can see from
+/// the values which of these it is.
 #[test]
 fn a_second_zone_of_a_name_has_a_name_of_its_own() {
     let root = tempfile::tempdir().unwrap();
@@ -578,7 +578,7 @@ fn the_power_of_an_apu_is_that_of_its_package() {
     let opened = open(root.path(), "hwmon");
     assert_eq!(names(&opened), ["apu-0", "apu-1"]);
     assert!(devices(&opened).iter().all(|device| device.kind == Kind::Cpu));
-    // RAPL has their joules already.
+    // RAPL already counts their joules.
     two_packages(root.path());
     let opened = open(root.path(), "");
     assert!(opened.sources.iter().all(|source| source.name() == "rapl"), "{:?}", names(&opened));
@@ -632,7 +632,7 @@ fn packages_are_read_through_msr_safe_if_rapls_files_are_not_readable() {
             let path = root.path().join(format!("dev/cpu/{cpu}/msr_safe"));
             put(&path, "");
             let file = std::fs::File::options().write(true).open(&path).unwrap();
-            // The unit is 2^-14 J, and the energy 3 J and 16 J more for each CPU.
+            // The unit is 2^-14 J. The energy is 3 J for CPU 0, and 16 J more for each further CPU.
             file.write_all_at(&0x000a_0e03_u64.to_le_bytes(), units).unwrap();
             file.write_all_at(
                 &(0xffff_0000_0000_0000_u64 + (3 + cpu * 16) * (1 << 14)).to_le_bytes(),
@@ -680,7 +680,7 @@ fn the_meters_of_a_grace_superchip_are_told_apart_and_counted_once() {
         std::fs::remove_dir_all(root.path().join(format!("sys/class/hwmon/hwmon{module}"))).unwrap();
     }
     assert_eq!(topmost(&open(root.path(), "hwmon")), ["grace-0", "grace-1"]);
-    // Meters without a known text are still those of something unknown.
+    // It is still unknown what meters without a known text measure.
     hwmon(
         root.path(),
         0,
@@ -725,8 +725,8 @@ fn every_gpu_of_a_grace_superchip_is_in_the_module_of_its_socket() {
     }
 }
 
-/// Makes the PMU of perf's `power` events, with these events and their scales. Its events are those of the kernel's CPU clock, whose
-/// ticks are nanoseconds: with a scale of 1e-9, they count a watt.
+/// Makes the PMU of perf's `power` events, with these events and their scales. In place of energy, they count the kernel's CPU
+/// clock in nanoseconds: with a scale of 1e-9, they show a power of 1 W.
 fn power_events(root: &Path, cpumask: &str, events: &[(&str, &str)]) {
     let power = root.join("sys/bus/event_source/devices/power");
     put(&power.join("type"), "1\n");
@@ -786,10 +786,12 @@ fn perf_counts_packages_if_the_user_may_open_its_events_and_else_names_the_remed
     assert_eq!(both.notes[0], "rapl: not used: perf has the same counters");
     let opened = open(root.path(), "");
     assert!(opened.sources.iter().all(|source| source.name() == "rapl"), "{:?}", names(&opened));
-    for package in 0..2 {
-        std::fs::remove_dir_all(root.path().join(format!("sys/class/powercap/intel-rapl:{package}")))
-            .unwrap();
-    }
+    let package = |number: u32| root.path().join(format!("sys/class/powercap/intel-rapl:{number}"));
+    (0..2).for_each(|number| std::fs::remove_file(package(number).join("energy_uj")).unwrap());
+    let of_perf = open(root.path(), "");
+    let has_rapl = of_perf.sources.iter().any(|source| source.name() == "rapl");
+    assert!(!has_rapl, "RAPL's memory is perf's: {:?}", names(&of_perf));
+    (0..2).for_each(|number| std::fs::remove_dir_all(package(number)).unwrap());
     let opened = open(root.path(), "");
     assert!(names(&opened).contains(&"package-0"), "{:?}", names(&opened));
 }
@@ -879,7 +881,7 @@ fn an_apu_contains_its_cores() {
     assert_eq!(answer.contains[0], ["package-1", "package-1-core"]);
     assert_eq!(answer.contains[1], ["package-0", "package-0-core"]);
     assert_eq!(answer.topmost(), ["GPU-0", "GPU-1", "package-0-dram", "package-1-dram"]);
-    // Even if the kernel does not show it, each package is in one of them.
+    // Even if the kernel does not show the NUMA nodes of the APUs, each package is in one of the APUs.
     std::fs::remove_dir_all(root.path().join("sys/bus")).unwrap();
     let answer = probe("AMD Instinct MI300A", path);
     assert_eq!(answer.topmost(), ["GPU-0", "GPU-1", "package-0-dram", "package-1-dram"]);

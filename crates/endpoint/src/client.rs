@@ -132,7 +132,7 @@ fn ask(server: &Server, request: &[u8], limit: Duration) -> std::io::Result<Vec<
     }
 }
 
-/// Sends the request and reads the whole answer. This takes at most the limit plus the time of one more read.
+/// Sends the request and reads the whole answer. Reading takes at most the limit plus the time of one more read.
 fn exchange(mut stream: impl Read + Write, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
     stream.write_all(request)?;
     let (mut answer, mut chunk) = (Vec::new(), [0; 1 << 14]);

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 /// The address on which the collector listens by default.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9977);
-/// The address on which the collectors of a run's other nodes listen by default, so that the first node's can reach them.
+/// The address on which the collectors of a run's other nodes listen by default, so that the first node's collector can reach
+/// them.
 pub const NETWORK_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9977);
 /// The number of ports that are tried, with the wanted one as the first.
 const TRIED_PORTS: u16 = 100;

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// The user ID that the kernel shows for users without an ID in this user namespace.
 const OVERFLOW_UID: u32 = 65534;
-/// The state, in the lists, of a connection both of whose ends are open.
+/// The code in the lists for the state of a connection whose two ends are open.
 const ESTABLISHED: &str = "01";
 
 /// Whether a client over loopback is a process of this user, or of root, who can read everything anyway.

@@ -58,7 +58,7 @@ impl Challenges {
     }
 }
 
-/// Returns a text for the address of a server that both ends know; `None` means a Unix socket.
+/// Returns the text for a server's address, which is the same at both ends of a connection; `None` means a Unix socket.
 pub fn place(server: Option<SocketAddr>) -> String {
     server.map_or_else(
         || "unix".to_owned(),

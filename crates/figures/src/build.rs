@@ -24,7 +24,8 @@ const STALL_SECONDS_MIN: f64 = 1.0;
 /// With fewer misreadings than this, no note states that the values are not those of an energy counter.
 const MISREADINGS_MIN: u64 = 10;
 
-/// If a counter stood still before the first sample, its first change may include joules of up to this time before it.
+/// If a counter stood still before the first sample, its first change may include joules of up to this many seconds before
+/// that sample.
 const SECONDS_OF_A_STALL: f64 = 1.0;
 
 /// The name of a region that the program did not define.
@@ -141,8 +142,8 @@ pub fn uncovered_note(device: &Device) -> Option<String> {
     })
 }
 
-/// Numbers the rows' call paths and names, each once. Before that, a row has the number of its location, and that of the call
-/// path within its location.
+/// Gives each call path and each name of the rows one number. Before that, a row has the number of its location, and the
+/// number that its call path has within the location.
 fn number(attributor: &Attributor, devices: &mut [Device], events: &mut EventTable) -> Numbering {
     let mut rows: Vec<&mut Callpaths> = Vec::new();
     for device in devices {
@@ -347,7 +348,7 @@ impl Tables<'_> {
         })
     }
 
-    /// Returns a note if the run is incomplete because a counter of the user's own was never read, or only once.
+    /// Returns a note if the run is incomplete because a counter that the user has defined was never read, or only once.
     fn unread_note(&self, number: usize) -> Option<String> {
         let device = &self.attributor.devices[number];
         let is_unread = device.info.source == "custom" && device.counter_figures().samples < 2;
@@ -378,7 +379,7 @@ impl Tables<'_> {
     /// change until the end.
     fn stalled_note(&self, number: usize) -> Option<String> {
         let device = &self.attributor.devices[number];
-        // A counter of the user's own changes as rarely as it is read.
+        // A counter that the user has defined may be read rarely, so it changes rarely, too.
         let is_watched = !["trace", "custom"].contains(&device.info.source.as_str());
         let is_counter = device.info.quality == Quality::Measured && is_watched;
         let always_uses = ["cpu", "node"].contains(&device.info.traits.kind.as_str());

@@ -43,7 +43,7 @@ pub struct Figures {
     pub caused_waiting_joules: Option<f64>,
     /// The time in which it was the innermost frame.
     pub exclusive_seconds: f64,
-    /// The time of the resolved joules.
+    /// The part of the exclusive time in which the resolved joules were used.
     pub resolved_seconds: f64,
 }
 
@@ -80,7 +80,8 @@ impl Figures {
 pub struct Samples {
     /// The seconds of CPU time between two samples.
     period: f64,
-    /// The CPU time of a dynamic joule. `None` if dynamic joules are not known; then rows count with all of their time.
+    /// The seconds of CPU time for each dynamic joule. `None` if dynamic joules are not known; then rows count with all of
+    /// their time.
     seconds_per_joule: Option<f64>,
     /// The number of samples of all sampled rows.
     count: f64,
@@ -239,7 +240,7 @@ impl Numbering {
         number
     }
 
-    /// Changes the numbers of names and paths in rows from those of `old` to these.
+    /// Changes the numbers of names and paths in rows from those of `old` to those of this numbering.
     pub fn renumber<'a>(&mut self, old: (&[Name], &Paths), rows: impl Iterator<Item = &'a mut Callpath>) {
         let names: Vec<u32> = old.0.iter().map(|name| self.name(name)).collect();
         let mut paths: Vec<u32> = Vec::with_capacity(old.1.len());
@@ -267,8 +268,8 @@ impl Numbering {
     }
 }
 
-/// The call paths of a view, in descending order of their joules. In the file, the call paths of other ranks that have made its
-/// ranks wait follow them.
+/// The call paths of a view, in descending order of their joules. In the file, they are followed by the call paths of ranks
+/// that do not draw from the device, but have made ranks of the view wait.
 #[derive(Clone, Debug, Default)]
 pub struct Callpaths {
     own: Vec<Callpath>,

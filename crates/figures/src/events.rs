@@ -47,7 +47,7 @@ impl EventSum {
             .collect();
         let known = names.iter().zip(in_call_paths);
         let known = known.map(|(name, sum)| EventSum::new(name, counted.get(name.as_str()).copied(), sum));
-        // No process with samples had these events.
+        // These events are in no row, because no sampled process had them.
         let is_new = |name: &&str| !names.iter().any(|known| known == name);
         let others = counted.keys().filter(|name| is_new(name));
         known.chain(others.map(|name| EventSum::new(name, counted.get(name).copied(), 0))).collect()

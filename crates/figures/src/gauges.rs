@@ -36,12 +36,13 @@ pub struct OverTheRun {
 pub struct GaugeCurve {
     /// Seconds since the device's first sample.
     pub seconds: Vec<f64>,
-    /// The means of the readings; `None` if none succeeded. Equal values in a row are one.
+    /// The means of the readings; `None` if none succeeded. Successive equal values are stored once.
     pub values: Vec<Option<f64>>,
 }
 
 impl GaugeCurve {
-    /// Makes a curve of readings of a device with this energy; `None` without a reading.
+    /// Makes a curve of a gauge's readings. `energy` is the energy of its device. Returns `None` if no reading succeeded, or
+    /// if the device has no sample.
     pub fn new(readings: &[(Timestamp, Option<f64>)], energy: &Curve) -> Option<GaugeCurve> {
         let (begin, _) = energy.span()?;
         let mut curve = GaugeCurve::default();

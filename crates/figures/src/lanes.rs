@@ -36,7 +36,7 @@ impl NodeLanes {
     }
 }
 
-/// What ran on a GPU, on a rank, or on several ranks.
+/// The regions that ran on a GPU, on a rank, or on several ranks, one for each step of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lane {
     /// "kernels" of a GPU, or "ranks".
@@ -186,7 +186,8 @@ impl Names<'_> {
     }
 }
 
-/// Returns the length of the steps of a shared lane. It has few steps even if its members ran far apart.
+/// Returns the length of the steps of a shared lane, in ticks. The steps are longer if the lane's members ran far apart in
+/// time, so that the lane has few steps.
 fn step_of(members: &[(&str, &OfLocation)]) -> u64 {
     let lanes = || members.iter().map(|(_, lane)| lane);
     let begin = lanes().map(|lane| lane.begin()).min().unwrap_or(0);

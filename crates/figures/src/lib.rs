@@ -11,10 +11,10 @@
 //! totals.rs      sums over devices
 //! shares.rs      the joules to which shares refer
 //! nodes/         the figures of several nodes as one
-//! missing.rs     ranks that are in no figures
+//! missing.rs     ranks that are missing in the figures
 //! site.rs        the energy of the facility, the carbon dioxide and the price
 //! batch_job.rs   the batch system's job
-//! lanes.rs       what ran over time
+//! lanes.rs       the regions that ran, over time
 //! events.rs      events that were counted with samples, such as instructions
 //! waits.rs       energy that ranks used while they waited for each other in MPI
 //! clock_text.rs  wall-clock time as text

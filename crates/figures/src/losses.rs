@@ -1,6 +1,6 @@
 //! Counts of losses: events and readings that are missing in a run's figures, or are in them only in part. Every reader of these
-//! counts uses the tables [`RecordLosses::ALL`] and [`ReadingLosses::ALL`]: so a new count is one row here, and a statement where
-//! it is counted.
+//! counts uses the tables [`RecordLosses::ALL`] and [`ReadingLosses::ALL`]. So a new count needs only a row here, and a
+//! statement where it is counted.
 
 use ampere_model::digits;
 use ampere_timeline::attributor::{Attributor, Device};
@@ -149,8 +149,7 @@ impl ReadingLosses {
     }
 }
 
-/// How exact the times of kernels are that come from GPUs' own clocks. With several GPUs, these are the figures of the worst
-/// one.
+/// The errors of kernels' times that come from the clocks of GPUs. With several GPUs, each figure is the largest of all GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuClocks {
     /// The largest error of such a time against the run's clock.
@@ -161,7 +160,7 @@ pub struct GpuClocks {
 }
 
 impl GpuClocks {
-    /// Returns the worst of two.
+    /// Returns the larger error and the larger drift of both.
     pub fn worst(one: Option<GpuClocks>, other: Option<GpuClocks>) -> Option<GpuClocks> {
         [one, other].into_iter().flatten().reduce(|one, other| GpuClocks {
             error_seconds: one.error_seconds.max(other.error_seconds),
@@ -169,7 +168,7 @@ impl GpuClocks {
         })
     }
 
-    /// Whether the error is larger than kernels can be expected to tolerate.
+    /// Whether the error is larger than 10 us, so that it matters for the times of short kernels.
     pub fn is_inexact(&self) -> bool {
         self.error_seconds > 10e-6
     }

@@ -100,7 +100,7 @@ pub fn note_of_this_node(missing: &[Missing], mpi: Option<(&Numbers, u32)>) -> O
     Some(format!("missing: {what} of the {size} that the launcher started on this node{more}: {ADVICE}"))
 }
 
-/// Returns the note about a job some of whose ranks are not in the results.
+/// Returns the note about the ranks of a job that are in no node's results. `size` is the number of the job's ranks.
 pub fn note_of_all_nodes(ranks: &Numbers, size: u32) -> String {
     format!(
         "no node's results have {} of {size}: {ADVICE}; or its node's results are in another directory",

@@ -47,7 +47,7 @@ impl Whole {
         }
     }
 
-    /// Returns the joules of which shares are parts.
+    /// Returns the joules to which shares refer.
     pub fn joules(self, is_dynamic: bool) -> f64 {
         if is_dynamic { self.dynamic } else { self.total }
     }

@@ -48,7 +48,7 @@ pub struct Snapshot {
     pub kernel_energy: Vec<KernelEnergy>,
     /// Calls and exclusive time by rank and region.
     pub region_time: Vec<RegionTime>,
-    /// What ranks used while they waited in MPI for other ranks of this node.
+    /// The joules that ranks used while they waited in MPI for other ranks of this node.
     #[serde(default)]
     pub waiting: WaitingEnergy,
     /// The units of work that were counted on this node, by name.
@@ -203,7 +203,7 @@ impl CounterFigures {
     }
 }
 
-/// Exclusive joules of a region on a rank, of one device.
+/// The exclusive joules of one device that were used in a region on a rank.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionEnergy {
     /// The rank's label, see [`rank_label`].
@@ -229,7 +229,7 @@ pub struct ThreadsEnergy {
     pub dynamic_joules: Option<f64>,
 }
 
-/// Exclusive joules of a GPU kernel, of one device.
+/// The exclusive joules of one device that were used in a GPU kernel.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KernelEnergy {
     pub device: String,

@@ -58,7 +58,7 @@ pub struct Summary {
     pub paths: Paths,
     /// The devices: those that count energy first, time last.
     pub devices: Vec<Device>,
-    /// What ran over time on each node.
+    /// The lanes of each node, which show what ran over time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lanes: Vec<NodeLanes>,
     /// The events that were counted with samples, by call path.
@@ -291,7 +291,7 @@ pub struct Run {
     pub clock: Vec<[u64; 2]>,
     /// Notes for the reader, one line each.
     pub notes: Vec<String>,
-    /// The notes because of which the run is incomplete, the most important first.
+    /// The notes that explain why the run is incomplete, the most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
     /// The run's part of its node's CPU time; `None` for a trace.
@@ -354,13 +354,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// Returns the units of what was counted, by name.
+    /// Returns the units of work that were counted, by name.
     pub fn units(counted: &CountedWork) -> impl Iterator<Item = (String, f64)> {
         let work = counted.totals().filter(|(kind, ..)| *kind == Counted::Work);
         work.map(|(_, name, units)| (name.to_owned(), units))
     }
 
-    /// Makes the units of a run, whose joules are `None` if no device was measured.
+    /// Makes the work of a run from its units. `joules` are those of the run; `None` if no device was measured.
     pub fn of_run(units: impl IntoIterator<Item = (String, f64)>, joules: Option<f64>) -> Vec<Work> {
         let work = |(name, units): (String, f64)| Work {
             name,
@@ -395,7 +395,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Makes the ranges of what was counted, by interface and name.
+    /// Makes the ranges of a run from its counts, by interface and name.
     pub fn of_run(counted: &CountedWork) -> Vec<Range> {
         let mut ranges: BTreeMap<&str, Range> = BTreeMap::new();
         let mut started: BTreeMap<&str, f64> = BTreeMap::new();
@@ -783,7 +783,7 @@ pub struct Baseline {
     /// Where the baseline comes from: "set", "calibrated", "estimate", "idle intervals", or "none" if it is not known; then all
     /// joules are dynamic.
     pub kind: String,
-    /// The number of intervals of which it is the mean.
+    /// The number of intervals over which the baseline is the mean.
     pub samples: u64,
 }
 
@@ -794,7 +794,7 @@ impl Baseline {
     }
 }
 
-/// The names of the joules that no row is charged: idle ones, those of other jobs, and lost ones.
+/// The names of the joules that are charged to no row: idle ones, those of other jobs, and lost ones.
 pub const REST_NAMES: [&str; 3] = ["(idle)", "(other jobs)", "(lost)"];
 
 impl Device {
@@ -810,8 +810,8 @@ impl Device {
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
     }
 
-    /// Returns the joules of which the rows of a view are shares, like [`Figures::own_joules`]: under the policy *active*, the
-    /// dynamic ones.
+    /// Returns the joules to which the shares of a view's rows refer. Like [`Figures::own_joules`], they are the dynamic
+    /// joules under the policy *active*.
     pub fn own_whole(&self, view: &View) -> f64 {
         if !view.is_active() {
             return view.whole();
@@ -820,8 +820,8 @@ impl Device {
         self.dynamic_joules.unwrap_or_default().max(of_rows)
     }
 
-    /// Returns the joules that no row of a view is charged: the name of each part, its joules, and how many of them are static
-    /// and dynamic where that is known. Lost joules are neither.
+    /// Returns the joules that are charged to no row of a view: the name of each part, its joules, and its static and dynamic
+    /// joules if these are known. Lost joules are neither static nor dynamic.
     pub fn rest(&self, view: &View) -> impl Iterator<Item = (&'static str, f64, Option<(f64, f64)>)> {
         let [idle, other_jobs, lost] = REST_NAMES;
         let of_others = view.other_jobs_joules;
@@ -852,8 +852,9 @@ impl Device {
         self.longest_sample_seconds.max(2.0 * self.sample_seconds).clamp(*END_SECONDS.start(), most)
     }
 
-    /// Returns the mean power while the device's energy is known. `None` if that time is too short, because a rise at its start
-    /// belongs to the time before; and `None` for time as a device.
+    /// Returns the mean power over the time for which the device's energy is known; `None` for the device that counts time.
+    /// `None` also if the mean exceeds the device's highest power: in a short time, a counter's first change may include
+    /// earlier joules.
     pub fn mean_watts(&self) -> Option<f64> {
         let known_seconds = self.known_seconds();
         let mean = (self.unit == Unit::Joules.as_str() && known_seconds > 0.0)
@@ -865,7 +866,7 @@ impl Device {
     pub fn watts(&self, view: &View, row: &Figures) -> Watts {
         let least_seconds = RESOLVED_SAMPLES_MIN * self.sample_seconds;
         let is_resolved = row.resolved_seconds > 0.0 && row.resolved_seconds >= least_seconds;
-        // For time as a device, everything is resolved, and seconds per second are not a power.
+        // For the device that counts time, everything is resolved, and seconds per second are not a power.
         if self.unit == Unit::Seconds.as_str() || !is_resolved {
             return Watts::default();
         }
@@ -878,8 +879,8 @@ impl Device {
         watts.up_to(self.most_watts(view))
     }
 
-    /// Returns the highest power that a row can have. A row has at most all joules of its interval, and at most the device's
-    /// power.
+    /// Returns the highest power that a row can have, in watts. With time slicing, a row is charged at most all joules of an
+    /// interval, so its power is at most the device's. Other policies have no limit.
     pub(crate) fn most_watts(&self, view: &View) -> f64 {
         let is_time_sliced = view.policy == Policy::TimeSliced.as_str();
         self.watts_max.filter(|_| is_time_sliced).unwrap_or(f64::INFINITY)
@@ -939,14 +940,14 @@ impl View {
         self.idle_joules - self.other_jobs_joules
     }
 
-    /// Whether a row is of frames of the view's own consumers. In the kernels view, the call path of a kernel begins with that of
-    /// its launch: rows of frames on that path have inclusive joules alone, and tables of kernels leave them out.
+    /// Whether a row's frames ran on the view's own consumers. In the kernels view, the call path of a kernel begins with that
+    /// of its launch. Rows of frames on that path have only inclusive joules, and tables of kernels leave them out.
     pub fn has_run(&self, row: &Figures) -> bool {
         let ran = row.calls > 0 || row.exclusive_seconds > 0.0 || row.exclusive_joules > 0.0;
         ran || (self.view != ViewKind::Kernels.as_str() && !row.is_cause_only())
     }
 
-    /// Returns the regions of frames of the view's own consumers: see [`View::has_run`].
+    /// Returns the regions whose frames ran on the view's own consumers: see [`View::has_run`].
     pub fn own_regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.iter().filter(|row| self.has_run(&row.figures))
     }
@@ -981,7 +982,7 @@ pub struct Region {
     pub watts: Watts,
 }
 
-/// The part of a row's time from which its resolved power may be taken for that of the row.
+/// A row's resolved power counts as typical of the row if at least this part of its time is resolved.
 const TYPICAL_PART_MIN: f64 = 0.05;
 
 /// The power while a region or call path ran. A power is `null` if it cannot be resolved: it needs the time of

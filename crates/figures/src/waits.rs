@@ -123,7 +123,7 @@ impl Pairs {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde wants it
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -289,7 +289,7 @@ pub(crate) fn add_to_regions(attributor: &Attributor, view: ViewIndex, regions: 
 mod tests {
     use super::*;
 
-    /// Returns the pairs of a node with these ranks, the first of which has waited for each.
+    /// Returns the pairs of a node with these ranks. The first rank has waited for each of them.
     fn node(ranks: std::ops::Range<u32>) -> Pairs {
         let mut pairs = Pairs::default();
         let groups = ranks.len() as u32;

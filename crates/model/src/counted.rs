@@ -12,7 +12,7 @@ pub enum Level {
     Supply,
     /// The node's packages and memory.
     Platform,
-    /// A module of NVIDIA Grace Hopper: Grace, its memory, and the GPU. An APU of AMD is one, too.
+    /// A module of NVIDIA Grace Hopper: Grace, its memory, and the GPU. An APU of AMD counts as a module, too.
     Module,
     /// NVIDIA Grace, with its cores, its IO and its memory, or another processor with its board.
     Grace,
@@ -100,7 +100,7 @@ fn words(name: &str) -> Vec<(String, Option<u32>)> {
                 None => own.push(word),
             }
         }
-        // A number after both is that of the part.
+        // A number after both words is that of the part.
         own.sort_by_key(|word| !QUANTITIES.contains(&word.as_str()));
         let last = own.pop().map(|word| (word, number));
         words.extend(own.into_iter().map(|word| (word, None)).chain(last));
@@ -229,7 +229,7 @@ impl Counted {
         Counted::by_words(&words(&format!("{class} {name}")), false)
     }
 
-    /// Whether it is one of several parts of its kind: its package or its own number is known.
+    /// Whether this is one of several parts of its kind, because its package or its own number is known.
     pub fn is_numbered(self) -> bool {
         self.package.is_some() || self.number.is_some()
     }
@@ -328,8 +328,8 @@ impl Counted {
         Counted { level: Some(level), package, number: core.filter(|_| level == Level::Cores) }
     }
 
-    /// Whether this part contains the joules of another. `has_one_package`: the node has only one package, and at most one
-    /// module.
+    /// Whether this part contains the joules of another. `has_one_package` states that the node has only one package, and at most
+    /// one module.
     pub fn contains(self, part: Counted, has_one_package: bool) -> bool {
         let (Some(whole), Some(of)) = (self.level, part.level) else {
             return matches!(self.level, Some(Level::Node | Level::Supply)) && part.level.is_none();
@@ -408,7 +408,8 @@ const NOT_CONSUMPTION: [&str; 39] = [
 pub fn is_not_consumption(name: &str) -> bool {
     let words = words(name);
     let is_one = |word: &str| NOT_CONSUMPTION.contains(&word);
-    // Of Intel's processors, `PL1` to `PL4` are limits. Otherwise than in `powercap:::`, the word at the end is one, too.
+    // `PL1` to `PL4` are limits of Intel's processors. A name that ends with `powercap` is a limit, too, but a name that begins
+    // with `powercap:::` need not be one.
     let is_intels = |(word, number): &(String, Option<u32>)| word == "pl" && matches!(number, Some(1..=4));
     let of_unit = |(word, _): &&(String, _)| ["w", "mw", "uw", "watt", "watts"].contains(&word.as_str());
     words.iter().any(|(word, _)| is_one(word))
@@ -443,7 +444,7 @@ pub fn looks_like_energy(name: &str) -> bool {
         .any(|word| word.ends_with("power") || SIGNS.iter().chain(&OF_POWER).any(|sign| word.contains(sign)))
 }
 
-/// Returns a name without its digits, by which several parts of one kind have the same name.
+/// Returns a name without its digits, so that several parts of one kind have the same name.
 pub fn without_numbers(name: &str) -> String {
     name.replace(|c: char| c.is_ascii_digit(), "")
 }
@@ -476,6 +477,12 @@ pub fn path_of_part(name: &str) -> Option<&str> {
     let (_, quantity) = last.rsplit_once('_')?;
     let is_quantity = ["energy", "power"].contains(&quantity.to_lowercase().as_str());
     Some(path).filter(|path| is_quantity && !path.is_empty())
+}
+
+/// Whether a model is the GPU with two dies in a package, which libraries of different ages name differently.
+pub fn is_mi250x(model: &str) -> bool {
+    let model = model.to_ascii_uppercase();
+    ["MI250", "MI200", "0X740C", "0X7408"].iter().any(|name| model.contains(name))
 }
 
 #[cfg(test)]

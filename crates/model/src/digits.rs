@@ -1,4 +1,4 @@
-//! Figures in few digits.
+//! Formats figures with few digits.
 
 /// The number of digits of a measured figure.
 pub const MEASURED: usize = 4;

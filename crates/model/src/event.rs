@@ -35,7 +35,7 @@ impl CountedEvent {
     /// may have a factor (`*2`). Numbers are decimal, or hexadecimal with `0x`.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The error states what is wrong with the text.
     pub fn parse(text: &str) -> Result<CountedEvent, &'static str> {
         let Some((name, sum)) = text.split_once('=') else {
             let named = NAMED_EVENTS.contains(&text);

@@ -26,8 +26,8 @@ const RANK_ALONE: [&str; 8] = [
     "PMIX_RANK",
     "PMI_RANK",
 ];
-/// A variable that is set in a shell of `srun --pty`, and in the jobs that are submitted from it. The size of its step is not that
-/// of what runs there.
+/// A variable that is set in a shell of `srun --pty`, and in the jobs that are submitted from it. The size of the shell's step
+/// is not the number of ranks that are started in the shell.
 const SLURM_SHELL: &str = "SLURM_PTY_PORT";
 /// A variable that is set everywhere in a Flux instance, including its batch script. If srun started the instance, older
 /// brokers leave srun's variables set, which describe the brokers.
@@ -237,7 +237,7 @@ mod tests {
             assert_eq!(rank(&[(name, "a")]), None, "{name}");
             // The variables of the launcher that started the broker of a Flux instance do not describe the instance's scripts.
             assert_eq!(rank(&[(name, "3"), ("FLUX_URI", "local:///x")]), None, "{name}");
-            // A known size decides.
+            // A known size takes precedence.
             let only = [(name, "0"), ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];
             assert_eq!(rank(&only), None, "{name}");
         }

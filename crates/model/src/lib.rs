@@ -11,10 +11,10 @@
 //! filter.rs          Score-P's filter files
 //! launcher.rs        a rank's place, from its launcher's variables
 //! text.rs            names and messages as text for people
-//! digits.rs          figures in few digits
+//! digits.rs          figures with few digits
 //! numbers.rs         hash maps whose keys are small integers
 //! order.rs           sorting, the largest first
-//! sum.rs             sums, of which that of nothing is 0
+//! sum.rs             sums; the sum of no figures is 0
 //! counted.rs         the part of a node that a metric counts
 //! counts.rs          what processes count by name: work, ranges
 //! event.rs           events that the kernel counts in threads
@@ -35,6 +35,7 @@ pub mod filter;
 pub mod fortran;
 pub mod launcher;
 mod metric;
+mod mpi_names;
 pub mod numbers;
 pub mod order;
 pub mod regions;
@@ -82,7 +83,7 @@ pub const SAMPLED_EVENTS: &str = "ampere::sampled_events::";
 pub const QUEUES: &str = "ampere::queues";
 
 /// Variables of launchers and MPI libraries that number the ranks of a node, from 0. The MPI library's own come first: under
-/// `mpirun` in a Slurm job, Slurm's is that of the script.
+/// `mpirun` in a Slurm job, Slurm's variable is that of the script.
 pub const LOCAL_RANKS: [&str; 10] = [
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",

@@ -191,7 +191,7 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
         () if contains_any(&["rapl::RAPL_ENERGY_", "power/energy-"]) => {
             Some(Quantity::Energy(2f64.powi(-32)))
         }
-        // The plugin's table of units lacks a comma, so that this one is empty.
+        // The plugin's table of units lacks a comma, so that this metric has no unit.
         () if gpu_of_score_p_plugin(metric).is_some() && metric.ends_with("energy_count") => {
             Some(Quantity::Energy(1.0))
         }

@@ -42,7 +42,7 @@ pub struct NumberTable<V> {
     others: NumberMap<u64, V>,
 }
 
-/// Smaller numbers are indices into a vector.
+/// Numbers below this one are indices into a vector.
 const SMALL: u64 = 1 << 16;
 
 impl<V> NumberTable<V> {

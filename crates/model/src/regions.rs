@@ -1,6 +1,7 @@
 //! Numbers the regions of a run: handles of different ranks for the same region get the same number.
 
 use crate::fortran::demangle;
+use crate::mpi_names;
 use crate::{Region, RegionHandle, RegionRef};
 use std::collections::HashMap;
 
@@ -85,12 +86,13 @@ impl Regions {
     }
 }
 
-/// Whether a function belongs to MPI.
+/// Whether a function belongs to MPI, by its name.
 pub fn is_mpi(name: &str) -> bool {
-    ["MPI_", "PMPI_", "mpi_"].iter().any(|prefix| name.starts_with(prefix))
+    let fortran = name.strip_prefix("mpi_").or_else(|| name.strip_prefix("pmpi_"));
+    name.starts_with("MPI_") || name.starts_with("PMPI_") || fortran.is_some_and(mpi_names::has)
 }
 
-/// Whether a function is a sampled one of a Python program. Its file follows its name: `work (train.py)`, or
+/// Whether a function was sampled in a Python program. Its file follows its name: `work (train.py)`, or
 /// `_find_spec (<frozen importlib._bootstrap>)`.
 pub fn is_python(name: &str) -> bool {
     let file = name.rsplit_once(" (").and_then(|(_, file)| file.strip_suffix(')'));

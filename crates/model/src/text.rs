@@ -161,7 +161,7 @@ pub fn compact(names: &[&str]) -> String {
         let number = number.parse::<u64>().ok();
         match (parts.last_mut(), number) {
             (Some((known, Some(_), Some(last))), Some(number))
-                if known == stem && *last + 1 == number && widths.last() == Some(&width) =>
+                if known == stem && last.checked_add(1) == Some(number) && widths.last() == Some(&width) =>
             {
                 *last = number;
             }

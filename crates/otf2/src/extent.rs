@@ -1,7 +1,8 @@
 //! Counts the events that a file really contains.
 //!
-//! OTF2 reads its files in chunks of a fixed size and treats a short read as a success: in a truncated file it continues with the
-//! remains of an earlier chunk in memory, delivers old events again, or searches for a next chunk until the stack overflows.
+//! OTF2 reads its files in chunks of a fixed size and treats a short read as a success. In a truncated file it then continues
+//! with the remains of an earlier chunk in memory, delivers old events again, or searches for a next chunk until the stack
+//! overflows.
 //! Therefore the end is found here, before OTF2 reads anything. OTF2 then reads exactly the events that exist, and definitions
 //! are read only if they are complete.
 //!
@@ -21,7 +22,8 @@
 //! type >= 10  length ...  an event               type in COMPRESSED  size  size bytes   an event of one number
 //! ```
 //!
-//! Definition files are the same, except that types begin at 5, all records have a length, and the header does not count them.
+//! Definition files have the same format, except that types begin at 5, all records have a length, and the header does not count
+//! them.
 //!
 //! A length is one byte, or ff followed by a u64. A size is one byte from 0 to 8, or ff for a number whose bits are all ones and
 //! which has no bytes.

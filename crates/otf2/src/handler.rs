@@ -96,7 +96,8 @@ pub struct ReadReport {
     pub stopped: bool,
     /// The leaves that did not match the innermost region.
     pub nesting: Nesting,
-    /// The location of each other region that is never left, unless it is a sample, which has no leave.
+    /// The location of each region that is never left, once for each region. Regions that [`Nesting::unended`] counts are left
+    /// out, and so are samples, which have no leave.
     pub unended: Vec<LocationRef>,
 }
 

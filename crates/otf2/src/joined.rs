@@ -59,7 +59,7 @@ impl JoinedDefinitions {
     }
 
     /// Adds the definitions of another archive, which [`Trace::open_with_strings`](crate::Trace::open_with_strings) opened, too.
-    /// `rename` returns the new reference of each of its locations. `is_one_world`: its MPI ranks belong to the same
+    /// `rename` returns the new reference of each of its locations. `is_one_world` states that its MPI ranks belong to the same
     /// MPI_COMM_WORLD.
     pub fn add(
         &mut self,
@@ -159,7 +159,7 @@ impl JoinedDefinitions {
         }
     }
 
-    /// Adds the groups. The members of a communicator are places in the list of all communicating locations; an archive has
+    /// Adds the groups. The members of a communicator are indices into the list of all communicating locations; an archive has
     /// one such list for each paradigm.
     fn add_groups(&mut self, other: &Definitions, places: &mut Places, is_one_world: bool) {
         for (own, group) in other.groups.iter().filter(|(_, group)| group.kind == GroupType::CommLocations) {

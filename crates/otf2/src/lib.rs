@@ -13,8 +13,8 @@
 //!
 //! **Invariants.** Unsafe code is in the module `call` only. OTF2 prints nothing: its messages become [`Error`]s (the
 //! callback for this is registered for the whole process). No user code runs inside a callback from C, so that no panic can
-//! cross it. No content of a file makes this crate panic. Truncated files are detected before the C library reads them; forged
-//! files are not, and the library may not withstand them.
+//! cross it. Reading a file does not panic, whatever its content is. Truncated files are detected before the C library reads
+//! them; forged files are not, and the library may not withstand them.
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 

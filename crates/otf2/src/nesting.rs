@@ -166,8 +166,8 @@ impl Nest {
         ControlFlow::Continue(())
     }
 
-    /// Returns the number of open regions, because there are no more events. Those in a region that was left are counted: when they
-    /// ended is unknown.
+    /// Called after the last event. Returns the number of open regions, except those that continued after a region around them
+    /// was left. It is unknown when those ended, so they are counted as unended.
     pub fn end(&mut self) -> usize {
         let continued = self.open.iter().filter(|frame| frame.resumed).count();
         self.found.unended += continued as u64;

@@ -167,7 +167,8 @@ fn places(records: &Records, strings: &Strings, definitions: &mut Definitions) {
         let location = Location {
             name: strings.of(record.name),
             kind: match LocationType::from_raw(record.kind) {
-                // Writers that do not care about types record threads. Others have no type for sensors.
+                // If no location has the type of threads, the writer states no types, and all locations are threads. Otherwise
+                // a location without a type is a sensor.
                 LocationType::Unknown if has_threads => LocationType::Metric,
                 LocationType::Unknown => LocationType::CpuThread,
                 kind => kind,

@@ -193,7 +193,7 @@ fn members_of_a_group_may_be_in_several_archives() {
         d
     };
     let members = |d: &Definitions| d.groups.values().map(|group| group.members.clone()).collect::<Vec<_>>();
-    // The first archive has ranks 1 and 2, the second one 0 and 3. In the first archive, place 2 stands for the ranks that it
+    // The first archive has ranks 1 and 2, the second one 0 and 3. In the first archive, index 2 stands for the ranks that it
     // lacks.
     let mut joined = JoinedDefinitions::new(of([1, 2], [2, 0, 1, 2], [0, 2]));
     assert_eq!(members(joined.whole()), [vec![1, 2, 1], vec![2, 0, 1, 2], vec![0, 2]]);

@@ -56,7 +56,7 @@ fn a_handler_can_stop() {
 
 #[test]
 fn several_chunks_and_large_records_are_read_back() {
-    // Some megabytes on one location: many chunks; metric events of 255 values: records with a long length.
+    // Several megabytes on one location need many chunks, and metric events of 255 values are records with a long length.
     let directory = tempfile::tempdir().unwrap();
     let mut definitions = definitions();
     let member = MetricMemberRef(0);
@@ -335,7 +335,7 @@ fn the_definitions_of_a_real_trace_are_read() {
         location.name == "HIP[0:0]" && location.kind == LocationType::AcceleratorStream && location.events > 0
     }));
     assert!(d.metric_members.values().any(|member| { member.name.contains("energy_count:device=0") }));
-    // Up from a location to its node.
+    // Goes up from a location to its node.
     let location = d.locations.values().next().unwrap();
     let mut node = d.location_groups.get(location.group.unwrap()).unwrap().system_tree_parent;
     let mut classes = Vec::new();

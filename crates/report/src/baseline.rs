@@ -9,16 +9,16 @@ use std::collections::BTreeSet;
 /// The maximum number of devices that a sentence names.
 const NAMED_MAX: usize = 3;
 const NAME_CHARS_MAX: usize = 40;
-/// If a smaller part of the dynamic joules is certain, it is not mentioned.
+/// If a smaller fraction of the dynamic joules is certain, the sentence states only this limit.
 const CERTAIN_PART_MIN: f64 = 0.05;
 
 /// Describes the static joules of devices, as the end of a sentence about their joules: ", of which the node draws 1950.0 J
 /// anyway (100 W, from the settings)". Returns `None` unless the policy of a device is *active*. Devices with other policies are
-/// named if there are some.
+/// named, too, if there are any.
 pub fn words(devices: &[&Device]) -> Option<String> {
     let active = devices.iter().filter_map(|device| Some((*device, device.baseline.as_ref()?)));
     let (mut known, unknown): (Vec<_>, Vec<_>) = active.partition(|(_, baseline)| baseline.is_known());
-    known.sort_by(|one, other| one.0.name.cmp(&other.0.name)); // as in the sentence
+    known.sort_by(|one, other| one.0.name.cmp(&other.0.name)); // the order of the names in the sentence
     let mut words = Vec::new();
     if !known.is_empty() {
         let each: Vec<f64> = known.iter().map(|(_, baseline)| baseline.watts).collect();
@@ -52,7 +52,7 @@ pub fn words(devices: &[&Device]) -> Option<String> {
     (!words.is_empty()).then(|| words.concat())
 }
 
-/// Returns the origin of a baseline. `known`: all that the sentence is about.
+/// Returns the origin of a baseline. `known` has all devices that the sentence is about, with their baselines.
 fn origin((device, baseline): &(&Device, &Baseline), known: &[(&Device, &Baseline)]) -> String {
     let samples = || known.iter().map(|(_, of)| of.samples).filter(|samples| *samples > 0);
     let (least, most) = (samples().min().unwrap_or_default(), samples().max().unwrap_or_default());
@@ -109,7 +109,7 @@ fn short_watts(watts: f64) -> String {
 
 /// Describes the part of the dynamic joules that certainly belongs to the functions that were charged for it: the sum of the
 /// least that functions used. Returns `None` if there are no dynamic joules in these views, or if no function has bounds.
-/// Sampled functions have no bounds, and during a run they are not known.
+/// Sampled functions have no bounds, and during a run no function has them.
 pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<String> {
     let has_rows = |view: &&View| view.is_active() && !view.regions.is_empty();
     let active: Vec<(&Device, &View)> =

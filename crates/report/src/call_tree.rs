@@ -11,7 +11,7 @@ use ampere_model::order::largest_first;
 
 /// Smaller parts of the whole are not shown.
 const PART_MIN: f64 = 0.01;
-/// Columns for each step from a caller to what it calls.
+/// The indentation of a function below its caller, in characters.
 const STEP: usize = 2;
 /// The maximum indentation of a name.
 const INDENT_MAX: usize = 40;
@@ -19,8 +19,8 @@ const INDENT_MAX: usize = 40;
 /// Functions that others call have most of the joules if they have at least this fraction.
 const CALLED_PART_MIN: f64 = 0.5;
 
-/// Whether functions that others call have most joules. Then the tree shows more than the first lines, which have no inclusive
-/// joules.
+/// Whether functions that others call have most of the joules. In this case the tree shows more than the first lines, which have
+/// no inclusive joules.
 pub fn has_most_joules_in_callees(summary: &Summary) -> bool {
     let (mut all, mut called) = (0.0, 0.0);
     for row in whole_views(summary).iter().flat_map(|(_, view)| view.callpaths.iter()) {
@@ -82,7 +82,8 @@ fn text(summary: &Summary, tree: &Tree, screen: Screen) -> String {
     table.lines(screen).iter().map(|line| line.shown(screen) + "\n").collect()
 }
 
-/// Returns the frames with a large part of one of `wholes`, which are all joules and those by which functions are compared.
+/// Returns the lines of frames that have a large part of one of `wholes`: all joules, and the joules by which functions are
+/// compared.
 fn lines(tree: &Tree, is_dynamic: bool, wholes: [f64; 2]) -> Vec<Shown> {
     let measured = |frame: u32| {
         let sum = tree.sum(frame);

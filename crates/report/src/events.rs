@@ -13,8 +13,8 @@ const LINE_BYTES: f64 = 64.0;
 const DIGITS: usize = 3;
 const NAME_CHARS_MAX: usize = 32;
 
-/// Returns a sentence for each event: how often it has happened, in all and for each joule of the run, and how many are in no
-/// sample.
+/// Returns a sentence for each event: how often it happened, in all and per joule of the run, and how many of its occurrences are
+/// in no sample.
 pub fn words(run: &Run) -> Vec<String> {
     let about = if run.energy == "estimated" { "~" } else { "" };
     run.events.iter().map(|event| sentence(event, about)).collect()
@@ -109,7 +109,7 @@ pub fn table<'a>(summary: &'a Summary, rows: usize, digits: usize, unit: &str) -
     (!all.is_empty()).then(|| Table { before, head: "function".to_owned(), names, after: Vec::new() })
 }
 
-/// Returns what the columns of the table mean.
+/// Returns an explanation of the table's columns.
 pub fn explanation(summary: &Summary) -> String {
     let bytes = if summary.events.names.iter().any(|name| name == "cache_misses") {
         "; ~bytes/J: an estimate, 64 bytes for each cache miss"

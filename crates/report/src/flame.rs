@@ -14,12 +14,12 @@ const ROW: f64 = 18.0;
 const LETTER: f64 = 6.6;
 /// Narrower boxes cannot be seen.
 const WIDTH_MIN: f64 = 0.4;
-/// Deeper recursion is not shown.
+/// Frames at a greater depth have no boxes of their own.
 const ROWS_MAX: usize = 128;
 const STYLE: &str = include_str!("flame.css");
 const SCRIPT: &str = include_str!("flame.js");
 
-/// The maximum number of boxes of a picture in a file of its own.
+/// The maximum number of boxes of a picture in a separate file.
 const BOXES_MAX: usize = 8000;
 /// The maximum length of a name. Other reports have the full name.
 const NAME_CHARS_MAX: usize = 200;
@@ -150,11 +150,11 @@ fn label(name: &str, width: f64) -> String {
     name.chars().take(room - 1).chain(['…']).collect()
 }
 
-/// Describes a box. The base of its share is what the picture shows, in `unit`: "J" or "dynamic J".
+/// Describes a box. `whole` has all joules of the picture, of which its share is a part, and `unit` is "J" or "dynamic J".
 fn title(node: &Box, whole: f64, unit: &str) -> String {
     let share = if whole > 0.0 { 100.0 * node.sum.joules / whole } else { 0.0 };
     let (name, own) = (short(&node.name, NAME_CHARS_MAX), joules(node.sum.joules));
-    // If all joules are dynamic, so is the unit.
+    // If only dynamic joules are shown, the unit states that already.
     let is_part =
         |part: f64| if unit == "J" { format!(" ({} dynamic)", joules(part)) } else { String::new() };
     let part = node.dynamic.map_or_else(String::new, is_part);
@@ -173,7 +173,7 @@ fn static_part(node: &Box) -> Option<f64> {
     (part * node.width >= WIDTH_MIN).then_some(part.min(1.0))
 }
 
-/// Draws the boxes. `above` is the space above the boxes; `inside` are further elements, for a file of its own.
+/// Draws the boxes. `above` is the space above the boxes; `inside` has the further elements that a separate file needs.
 fn svg(boxes: &[Box], above: f64, unit: &str, inside: Markup) -> Markup {
     let rows = boxes.iter().map(|one| one.row + 1).max().unwrap_or(1);
     let number = |value: f64| format!("{value:.2}");
@@ -212,7 +212,7 @@ fn small_words((count, sum): (u64, f64)) -> String {
     )
 }
 
-/// Draws a picture in a file of its own, with the title `head`. `unit`: "J" or "dynamic J".
+/// Draws a picture as a separate file, with the title `head`. `unit` is "J" or "dynamic J".
 pub fn document(tree: &Tree, head: &str, unit: &str) -> String {
     let Layout { boxes, small } = layout(tree, BOXES_MAX);
     let words = if small.0 > 0 { format!("; {}", small_words(small)) } else { String::new() };

@@ -1,6 +1,6 @@
-//! What a run fulfils of the power measurement methodology of the EE HPC WG (Energy Efficient High Performance Computing Working
-//! Group), which the Green500 list uses: its requirements by aspect and level, and what is missing for each. The requirements are
-//! those of table 3.1 of version 3.0, the working copy of 8 November 2024.
+//! Compares a run with the power measurement methodology of the EE HPC WG (Energy Efficient High Performance Computing Working
+//! Group), which the Green500 list uses. For each aspect and level, the result is whether the run meets the requirements, and
+//! what is missing. The requirements are those of table 3.1 of version 3.0, the working copy of 8 November 2024.
 
 use crate::first;
 use ampere_figures::summary::{Baseline, Device, Summary, topmost};
@@ -27,7 +27,7 @@ const COMMAND_CHARS_MAX: usize = 80;
 enum Fulfilled {
     Yes,
     No(String),
-    /// The run's summary does not show it.
+    /// The summary does not show whether the run fulfils it.
     Unknown(String),
 }
 use Fulfilled::{No, Unknown, Yes};
@@ -35,9 +35,9 @@ use Fulfilled::{No, Unknown, Yes};
 /// An aspect of the methodology.
 struct Aspect {
     name: &'static str,
-    /// What the run has.
+    /// The property of the run that the aspect is about, in words.
     has: String,
-    /// Whether that fulfils levels 1 to 3.
+    /// Whether the run fulfils the requirements of levels 1 to 3.
     levels: [Fulfilled; 3],
 }
 
@@ -99,7 +99,7 @@ fn watts(summary: &Summary) -> Option<f64> {
     (run.seconds > 0.0 && run.total_joules > 0.0).then(|| run.total_joules / run.seconds)
 }
 
-/// Returns the efficiency, from a unit of work that is floating-point operations.
+/// Returns the efficiency in GFLOPS/W, computed from a unit of work that counts floating-point operations.
 fn efficiency(summary: &Summary) -> String {
     let work = summary.run.work.iter().find_map(|work| Some((work, giga(&work.name)?)));
     let Some((work, giga)) = work.filter(|_| summary.run.total_joules > 0.0) else {

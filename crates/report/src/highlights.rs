@@ -32,11 +32,11 @@ pub struct Sums<'a> {
     /// The exclusive joules by region, sorted by the dynamic joules if they are known, the largest first. They are those of the
     /// ranks view, or of the kernels view if the ranks view was excluded.
     pub regions: Vec<(&'a str, f64)>,
-    /// The dynamic joules of each of them, if `dynamic` is known.
+    /// The dynamic joules of each region, if `dynamic` is known.
     pub dynamic_of: HashMap<&'a str, f64>,
     /// The energy of devices with GPU streams.
     pub gpu_joules: f64,
-    /// The exclusive joules of those devices by kernel, in the same order. Empty if there is no ranks view.
+    /// The exclusive joules of the devices with GPU streams by kernel, sorted like `regions`. Empty if there is no ranks view.
     pub kernels: Vec<(&'a str, f64)>,
     /// The dynamic joules of each kernel, if they and `dynamic` are known.
     pub dynamic_of_kernels: HashMap<&'a str, f64>,
@@ -58,7 +58,7 @@ impl<'a> Sums<'a> {
     fn of_views(summary: &'a Summary, views: impl Fn(&'a Device) -> Vec<&'a View>) -> Sums<'a> {
         let devices: Vec<(&Device, Vec<&View>)> =
             topmost(summary).map(|device| (device, views(device))).collect();
-        // Both views divide the same joules. The ranks view has all of them, unless it was excluded.
+        // The ranks view and the kernels view divide the same joules. The ranks view has all of them, unless it was excluded.
         let has_ranks = devices.iter().any(|(_, views)| views.iter().any(|view| view.view == "ranks"));
         let shown = if has_ranks { "ranks" } else { "kernels" };
         // Views without rows are included, because their joules are a part of the sums.

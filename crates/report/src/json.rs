@@ -19,8 +19,8 @@ pub fn write(out: &mut dyn Write, summary: &Summary) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Writes a summary whose tables are copied from an earlier one of the same run, because with a million call paths they have 90
-/// MB.
+/// Writes a summary whose tables are copied from an earlier one of the same run, because they take 90 MB with a million call
+/// paths.
 ///
 /// # Errors
 /// An error of reading or writing, or `InvalidData` if there are no tables.

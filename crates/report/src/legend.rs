@@ -1,4 +1,4 @@
-//! Explains the columns of tables: those that are shown, each once in a report.
+//! Explains the columns that the tables of a report show, each of them once.
 
 use crate::first::names::{RECURSION, is_recursive};
 use crate::first::screen::Shown;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// The head of the column that names processes and threads.
 pub const GROUP_HEAD: &str = "location group";
-/// The heads of columns about ranks: the first is followed by "mean" and "most"; the second is that of the number of ranks.
+/// The heads of columns about ranks: the first is followed by "mean" and "most"; the second is above the numbers of ranks.
 pub const RANKS_HEADS: [&str; 2] = ["least rank", "ranks"];
 /// The heads of the same columns in a run without MPI ranks, which are about processes.
 pub const PROCESSES_HEADS: [&str; 2] = ["least process", "processes"];
@@ -42,8 +42,8 @@ impl Legend {
         self.heads.clear();
     }
 
-    /// Returns the explanations of the columns that were added, without those that were returned before. `what` says
-    /// what a row of the first of these tables stands for: "function" or "kernel".
+    /// Returns the explanations of the columns that were added, without those that were returned before. `what`
+    /// is the subject of a row in the first of these tables: "function" or "kernel".
     pub fn take(&mut self, what: &str, is_active: bool) -> Vec<String> {
         let heads = std::mem::take(&mut self.heads);
         let mut lines: Vec<String> = explanations(what, is_active, self.is_sampled)

@@ -174,7 +174,7 @@ impl Choice {
     /// Removes everything that is not chosen.
     ///
     /// # Errors
-    /// A chosen device or view, or dynamic joules, that the summary does not have.
+    /// The summary does not have a chosen device, the chosen view, or dynamic joules.
     pub fn apply(&self, summary: &mut Summary) -> Result<(), ReportError> {
         if !self.devices.is_empty() {
             let unknown = self.devices.iter().find(|name| summary.devices.iter().all(|d| d.name != **name));
@@ -233,7 +233,7 @@ fn keep_dynamic(summary: &mut Summary) -> Result<(), ReportError> {
 /// Writes a report of a summary. The screen matters only for the table and the tree.
 ///
 /// # Errors
-/// A format that this build does not have, or that cannot be made from a summary.
+/// This build does not have the format, or the format cannot be made from a summary.
 pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u8>, ReportError> {
     Ok(match format {
         Format::Table => crate::text::render(summary, screen).into_bytes(),

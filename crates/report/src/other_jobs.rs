@@ -12,7 +12,7 @@ pub fn joules(summary: &Summary) -> f64 {
     ranks.map(|view| view.other_jobs_joules).sum()
 }
 
-/// Returns "other jobs used 30.1 J (12 %) of the dynamic joules, by their CPU time". `None` if that is little.
+/// Returns "other jobs used 30.1 J (12 %) of the dynamic joules, by their CPU time". `None` if the part is at most `PART_MIN`.
 pub fn words(summary: &Summary) -> Option<String> {
     let is_shared = |device: &&Device| device.shown().any(|view| view.other_jobs_joules > 0.0);
     let shared = topmost(summary).filter(is_shared);

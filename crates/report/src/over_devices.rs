@@ -41,7 +41,7 @@ impl Sum {
         }
     }
 
-    /// Adds the exclusive figures of another one, without its calls.
+    /// Adds the exclusive figures of another sum, without its calls.
     pub fn add_exclusive(&mut self, other: &Sum) {
         self.joules += other.joules;
         self.seconds += other.seconds;
@@ -100,7 +100,7 @@ pub fn by_python<'a>(summary: &'a Summary, paths: &BTreeMap<u32, Sum>) -> BTreeM
 }
 
 /// Returns the standard errors of sampled call paths, and of Python functions as far as they and the functions in C that they
-/// call are sampled. They follow from the number of samples, as those of functions do.
+/// call are sampled. These errors follow from the number of samples, like the errors of functions.
 pub fn sampled_errors<'a>(
     summary: &'a Summary,
     views: &[(&Device, &View)],

@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// The most rows in a row group. Readers may skip a row group as a whole, and its columns are in memory while it is written.
+/// The maximum number of rows in a row group. Readers may skip a row group as a whole, and its columns are in memory while it is
+/// written.
 const ROWS_PER_GROUP: usize = 1 << 17;
 /// A row group ends when its names have more bytes than this. The format limits those of a column to 2 GiB.
 const NAME_BYTES_PER_GROUP: usize = 1 << 28;
@@ -21,7 +22,7 @@ const NAME_BYTES_PER_GROUP: usize = 1 << 28;
 /// A column of a row group: where a row has its value, and the values so far.
 enum Column<'a> {
     Text(for<'r> fn(&Row<'r>) -> &'r str, Texts<&'a str>),
-    /// With the index of each call path's name. Without their middle, different call paths can have the same name.
+    /// The names of call paths, with the index of each path's name: different paths without their middle can have the same name.
     Path(HashMap<Option<u32>, u32>, Texts<Name>),
     Count(fn(&Row) -> Option<i64>, Values<i64>),
     Figure(fn(&Row) -> Option<f64>, Values<f64>),

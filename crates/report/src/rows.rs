@@ -128,7 +128,7 @@ pub fn shortened(summary: &Summary, path: u32) -> Vec<Cow<'_, str>> {
     without_middle(&up, |path| summary.name(summary.paths.name[path as usize]))
 }
 
-/// Returns the names of a path, which is given with the innermost call path first.
+/// Returns the names of a path, without the middle of a very deep one. `up` has the innermost call path first.
 pub fn without_middle<'a>(up: &[u32], name: impl Fn(u32) -> &'a str) -> Vec<Cow<'a, str>> {
     let named = |part: &[u32]| {
         let names = part.iter().rev().map(|path| name(*path));

@@ -107,7 +107,7 @@ fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
     let (by_main, by_all) = (&main.devices[0], &all.devices[0]);
     let text = |view: &View| serde_json::to_string(view).expect("JSON");
     let other = |device: &Device| text(device.other_ranks.as_ref().expect("the other division"));
-    // Both are equal to the last bit, whichever the settings choose.
+    // Both divisions are equal to the last bit, whichever of them the settings choose.
     assert_eq!(text(&by_main.views[0]), other(by_all));
     assert_eq!(text(&by_all.views[0]), other(by_main));
     assert_eq!((by_main.views[0].locations.as_str(), by_all.views[0].locations.as_str()), ("main", "all"));
@@ -274,7 +274,7 @@ fn the_mean_power_of_a_running_program_is_that_of_the_time_whose_joules_are_char
 }
 
 /// Two devices are on one node. The first is read for 2 s, the other only from `from` milliseconds on. `every` is the time
-/// between two readings. Returns whether the run is complete.
+/// between two readings in milliseconds. Returns whether the run is complete.
 fn complete_though_late(config: &str, every: u64, from: u64) -> bool {
     let mut attributor = Attributor::new(Config::parse(config, "test").expect("settings"), TICKS_PER_SECOND);
     for (number, from) in [0, from].into_iter().enumerate() {
@@ -345,7 +345,7 @@ fn a_run_is_complete_if_at_least_99_percent_of_each_counters_time_are_known() {
         // The counter continues to count in the meantime.
         ("not read for 1 s", |time| (!(1000..2000).contains(&time)).then(|| of_50_watts(time)), 200.0, true),
         ("every other reading", |time| (time % 20 == 0).then(|| of_50_watts(time)), 200.0, true),
-        // A counter may have shown a step late, so the first step is believed.
+        // A counter may have shown a step late, so the first step is accepted.
         ("5,000 J/s too many", |time| Some(of_50_watts(time) + 5000 * time), 50.5, false),
         ("a jump", |time| Some(of_50_watts(time) + if time < 2000 { 0 } else { 10_000_000 }), 199.5, true),
         ("a restart", |time| Some(of_50_watts(time) - if time < 2000 { 0 } else { 9_000_000 }), 199.5, true),
@@ -385,7 +385,7 @@ fn a_counter_that_begins_a_moment_later_is_complete() {
     for (every, from) in [(10, 250), (100, 250), (500, 1000)] {
         assert!(!complete_though_late("", every, from), "every {every} ms, from {from} ms on");
     }
-    // Both were read at the same times.
+    // Both counters were read at the same times, although one shows changes later.
     let delayed = "[[device]]\nname = 'first'\nmetric = 'energy0'\ndelay = '1s'\n[[device]]\nname = 'other'\nmetric = 'energy1'\n";
     assert!(complete_though_late(delayed, 10, 0));
 }

@@ -27,7 +27,7 @@ pub(crate) fn active(baseline: &str) -> Attributor {
     active_of(baseline, "main")
 }
 
-/// `main`: the name of the outermost function.
+/// Like [`active`]; `main` is the name of the outermost function.
 pub(crate) fn active_of(baseline: &str, main: &str) -> Attributor {
     let settings =
         format!("[[device]]\nname = 'node'\nmetric = 'energy'\n{baseline}[attribution]\npolicy = 'active'\n");
@@ -44,7 +44,7 @@ pub(crate) fn active_summary(baseline: &str) -> Summary {
     Summary::new(&active(baseline), None, run, Losses::default())
 }
 
-/// `joules`: the millijoules of the device at a time.
+/// `joules` returns the reading of the device in millijoules at a time in milliseconds.
 fn attributor_of(config: Config, main: &str, joules: impl Fn(u64) -> u64) -> Attributor {
     let mut attributor = Attributor::new(config, 1000);
     attributor.knows_cpu_times = attributor.config().attribution.policy.is_some();
@@ -313,7 +313,8 @@ fn a_dictionary_of_a_parquet_file_has_each_name_once() {
     assert!(matches!(page, Some(Page::DictionaryPage { num_values: 2, .. })), "{page:?}");
 }
 
-/// `work` runs from 2 s to 5 s, with samples each 0.1 s; `main` is open for 9 s, in the middle of it for 1 s without a callee.
+/// `work` runs from 2 s to 5 s, with a sample every 0.1 s. `main` is open from 1 s to 10 s, and is alone in its first and
+/// its last second.
 #[test]
 fn rows_have_the_least_and_the_most_that_they_can_have_used() {
     let summary = summary();
@@ -450,7 +451,7 @@ fn columns_that_do_not_fit_are_errors() {
     }
 }
 
-/// `main` calls `fib`, which calls itself to some depth; a leaf of a thousandth of the joules is below each depth.
+/// `main` calls `fib`, which calls itself to some depth. Each call of `fib` uses 1 J, and calls a leaf that uses 10 µJ.
 fn recursive(depth: u32) -> Summary {
     let mut summary = summary();
     let mut numbering = ampere_figures::callpaths::Numbering::default();
@@ -556,7 +557,7 @@ fn a_deep_path_is_in_words_without_its_middle() {
     assert_eq!((&*short[128], &*short[129], &*short[255]), ("... 9745 frames ...", "f9873", "f9999"));
 }
 
-/// 125,000 call paths, each on 8 ranks: all of 12 functions called by one another, up to five deep.
+/// 125,000 call paths, each on 8 ranks: 12 functions that call one another, up to six functions deep.
 fn a_million() -> Summary {
     const EACH: u32 = 125_000;
     let mut summary = summary();
@@ -610,7 +611,7 @@ fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
         assert!((wrote - read).abs() <= 5e-9 * wrote, "{wrote} {read}");
     }
     let table = String::from_utf8(render(&summary, Format::Table, Screen::FILE).unwrap()).unwrap();
-    // One row for all ranks.
+    // A call path has one row for all ranks.
     let more = table.lines().find(|line| line.starts_with("  ... and 124985 more (see --rows): "));
     assert!(more.is_some_and(|line| line.ends_with(" J in all")), "{table}");
     for (format, most) in
@@ -658,7 +659,8 @@ fn a_table_of_many_nodes_finds_each_device_by_a_lookup() {
     assert!(seconds < most, "{seconds} s");
 }
 
-/// Returns the same on several nodes, one rank each. Rank 7 used three times as much in its call paths.
+/// Returns the summary of a run on several nodes, each with one rank and the same figures. Rank 7 used three times as much in its
+/// call paths.
 fn on_nodes(count: u32) -> Summary {
     let mut nodes = (0..count).map(|rank| {
         let mut one = summary();
@@ -909,7 +911,7 @@ fn inclusive_dynamic_joules_are_in_every_form_with_inclusive_joules() {
     assert!(close(Some(main.figures.inclusive_joules), 4.0), "{main:?}");
 }
 
-/// Returns a run of several ranks, in which `work` has these joules more.
+/// Returns a run of several ranks, in which `work` has `more` joules in addition to those of [`summary`].
 pub(crate) fn varied(name: &str, ranks: u32, more: f64) -> compare::Named {
     let mut summary = summary();
     for view in summary.devices[0].views.iter_mut().filter(|view| view.view == "ranks") {
@@ -943,7 +945,8 @@ fn python_functions_are_compared_with_the_c_functions_that_they_call() {
     );
 }
 
-/// A run of a Python program with a sample every `period` seconds. Of its nine seconds, three are in the Python function `other`.
+/// Returns a run of a Python program with a sample every `period` seconds. It is in the Python function `other` for three of nine
+/// seconds; this function has `part` of the joules that `work` has in [`active_summary`].
 fn sampled_python(period: f64, other: &str, part: f64) -> Summary {
     let mut summary = active_summary(BASELINE);
     summary.run.stack_period_seconds = Some(period);
@@ -1060,7 +1063,7 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
     let named = format!("slow took {one} s, the other runs of its group {others} to {others} s: ");
     assert!(unknown.contains(&named) && !unknown.contains("the same"), "{unknown}");
     assert!(!alike.contains("leave it out to reduce the noise"), "{alike}");
-    // One run has no noise.
+    // The noise of a group of one run is not known.
     let one = text(vec![group(2, [0.0, 0.1, 0.2]), vec![varied("r", 2, 1.0)]], Per::Run);
     assert!(one.contains("a group of one run has no deviation") && line(&one).contains(" ?  work"), "{one}");
     assert!(
@@ -1159,7 +1162,7 @@ fn no_line_of_a_comparison_is_wider_than_the_terminal() {
     }
 }
 
-/// Runs of one program on one machine, estimated by these watts.
+/// Returns a run of the same program on the same machine, estimated with these idle watts.
 fn estimated(name: &str, idle_watts: f64, more: f64) -> compare::Named {
     let mut named = varied(name, 2, more);
     named.summary.run.energy = "estimated".to_owned();

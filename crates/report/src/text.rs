@@ -70,7 +70,7 @@ struct Page<'a> {
     screen: Screen,
     whole: Whole,
     legend: Legend,
-    /// The first lines of the report, as words.
+    /// The first lines of the report, with single spaces between their words.
     first: String,
     lines: Vec<Line>,
 }
@@ -79,7 +79,7 @@ struct Page<'a> {
 struct Measure {
     unit: String,
     whole: f64,
-    /// The head of shares.
+    /// The head of the column of shares.
     share: &'static str,
 }
 
@@ -172,7 +172,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Writes the Python functions if there are more than the first lines have, and more were asked for.
+    /// Writes the table of Python functions if more rows are requested than the first lines can show, and if there are more.
     fn python(&mut self) {
         if self.rows() <= FUNCTIONS_MAX {
             return;
@@ -405,7 +405,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Writes the static joules of a device, and the part of its dynamic joules that the bounds resolve.
+    /// Writes the static joules of a device, and the part of its dynamic joules that is certain.
     fn static_and_dynamic(&mut self, device: &Device) {
         let Some(words) = baseline::words(&[device]) else { return };
         // The first lines have the joules of the only device.
@@ -715,8 +715,8 @@ fn sums_by_location(view: &View) -> SumsByLocation {
     sums
 }
 
-/// Makes one row of the same call path on several threads of a process. Returns the rows with the numbers of threads, in
-/// descending order of their joules.
+/// Sums the rows of each call path over the threads of each process. Returns the sums with the numbers of threads, in descending
+/// order of their joules.
 fn over_locations(rows: impl Iterator<Item = Callpath>) -> Vec<(Callpath, usize)> {
     let mut sums: BTreeMap<(u32, u32), (Callpath, usize)> = BTreeMap::new();
     for row in rows {
@@ -799,8 +799,8 @@ pub fn most_of(whole: Whole, view: &View) -> String {
 }
 
 /// Returns the first rows that are not small, and the number and the sum of all others. `of_row` returns the figure of a row that
-/// is summed, and the one that decides whether the row is small; `is_kept` whether it is shown in any case. If all rows are
-/// small, none is left out for that reason.
+/// is summed, and the one that decides whether the row is small; `is_kept` returns whether it is shown in any case. If all rows
+/// are small, or if `limit` is above [`ROWS`], none is left out for that reason.
 fn large<'a, T>(
     rows: impl Iterator<Item = &'a T>,
     whole: f64,

@@ -102,7 +102,7 @@ impl Dictionary {
         out
     }
 
-    /// Returns the rows' indices, in Parquet's RLE/bit-packed hybrid encoding (at least one row).
+    /// Returns the rows' indices, in Parquet's RLE/bit-packed hybrid encoding. There must be at least one row.
     fn indices(&self) -> Vec<u8> {
         let bits = u32::BITS - (self.used.len() as u32 - 1).leading_zeros();
         let mut out = vec![bits as u8];

@@ -3,6 +3,7 @@
 use crate::call_table::{NameNumber, Names};
 use crate::over_ranks::is_compared;
 use crate::table::{Column, Table};
+use ampere_figures::summary::REST_NAMES;
 use ampere_model::order::largest_first;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -48,18 +49,18 @@ pub struct Series {
     pub joules: Vec<f64>,
     /// The static and the dynamic part of the joules of each bin, if they are known.
     pub parts: Option<[Vec<f64>; 2]>,
-    /// The time for which the device was above a power, if only that time counts.
+    /// The seconds in which the device's power was above a threshold, if only this time counts.
     pub seconds: f64,
 }
 
 impl Series {
     /// Whether the joules of the series belong to a rank or a region.
     pub fn is_attributed(&self) -> bool {
-        !self.name.starts_with('(')
+        !REST_NAMES.contains(&self.name.as_str())
     }
 }
 
-/// Makes a table with a row for each name that has joules in the time in which its device was above a power.
+/// Makes a table with a row for each name that has joules in the time in which its device's power was above a threshold.
 pub fn above(by: By, series: &[Series]) -> Table {
     let mut names = Names::default();
     let mut texts: [Vec<NameNumber>; 4] = Default::default();
@@ -221,7 +222,7 @@ pub struct Statistics {
     pub joules: f64,
     /// The least, the lower quartile, the median, the upper quartile, and the most.
     pub quartiles: [f64; 5],
-    /// The indices of the rows that are further from the quartiles than 1.5 times the distance between these, the furthest first.
+    /// The indices of the rows that are outside the quartiles by more than 1.5 times the quartiles' distance, the furthest first.
     pub outliers: Vec<usize>,
 }
 
@@ -260,7 +261,7 @@ impl RegionCalls {
         Table { names: self.names, columns }
     }
 
-    /// Returns statistics for each device and view, in the order of their first appearance.
+    /// Returns statistics for each device and view, in the order of the numbers of their names.
     pub fn statistics(&self) -> Vec<Statistics> {
         let mut groups: Vec<((NameNumber, NameNumber, NameNumber), Vec<usize>)> = Vec::new();
         for (at, call) in self.calls.iter().enumerate() {

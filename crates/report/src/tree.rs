@@ -6,7 +6,7 @@ use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use std::collections::HashMap;
 
-/// The frame that all others are in.
+/// The outermost frame, which stands for the whole and contains all others.
 pub const ROOT: u32 = 0;
 
 /// The frames of a summary's pictures. A caller comes before the frames that it calls.

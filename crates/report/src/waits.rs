@@ -94,8 +94,8 @@ pub fn lower_bound(waiting: &Waiting) -> Option<String> {
     })
 }
 
-/// Returns a sentence if much energy was used in calls for which it is unknown what they wait for. These are functions of
-/// one-sided communication, and collective operations with neighbours, in which no waits were found.
+/// Returns a sentence if much energy was used in calls of which the causes of waits are unknown. These are functions of one-sided
+/// communication, and collective operations with neighbours, in which no waits were found.
 fn not_followed(summary: &Summary) -> Option<String> {
     let views = topmost(summary).flat_map(|device| &device.views).filter(|view| view.view == "ranks");
     let mut joules: BTreeMap<&str, f64> = BTreeMap::new();

@@ -144,7 +144,7 @@ fn without_evidence_all_ranks_share_the_gpus() {
     Made::rocm_smi(&[0, 1], "").rank("", &[]).rank("", &[]).gives(&[
         "GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all processes of the node",
     ]);
-    // A local rank alone is not a reason.
+    // A local rank alone is not evidence.
     Made::rocm_smi(&[0, 1], "").rank("SLURM_LOCALID=0", &[]).rank("SLURM_LOCALID=1", &[]).gives(&[
         "GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all processes of the node",
     ]);
@@ -300,7 +300,7 @@ fn a_gpu_that_no_process_may_use_is_hidden() {
     );
     let of_two = four().rank("ROCR_VISIBLE_DEVICES=0", &[]).rank("ROCR_VISIBLE_DEVICES=1", &[]);
     assert_eq!(hidden(&of_two).0, "GPU-2 GPU-3");
-    // One process may use every GPU, and so may a process that restricts itself after its start.
+    // The second process may use every GPU, because it has no variable, or a variable that lists all GPUs.
     for everywhere in ["", "ROCR_VISIBLE_DEVICES=0,1,2,3"] {
         let made = four().rank("ROCR_VISIBLE_DEVICES=0", &[]).rank(everywhere, &[]);
         assert_eq!(hidden(&made), (String::new(), String::new()), "{everywhere}");
@@ -361,7 +361,7 @@ fn both_dies_of_a_package_draw_from_its_counter() {
         "GPU-6 <- MPI Rank 4: ROCR_VISIBLE_DEVICES=6",
         "GPU-6 <- MPI Rank 5: ROCR_VISIBLE_DEVICES=7; second die of the package that GPU 6 counts",
     ]);
-    // The odd one's counter is there, and never moves. There is no information about the GPUs.
+    // The odd GPUs have counters, which never rise. The models of the GPUs are not known.
     Made::counters(&[
         "A2rocm_smi:::energy_count:device=0",
         "A2rocm_smi:::energy_count:device=1; silent",
@@ -374,7 +374,7 @@ fn both_dies_of_a_package_draw_from_its_counter() {
         "GPU-2 <- MPI Rank 0/HIP[3:0]: device 3 in its name; second die of the package that GPU 2 counts, assumed because no \
          odd GPU has a counter",
     ]);
-    // A counter is missing among others with odd numbers, or belongs to a GPU with one die: no other counter includes its energy.
+    // No counter includes the energy of this GPU: another odd GPU has a counter, GPUs have one die, or there is only one counter.
     Made::rocm_smi(&[0, 1, 2], "")
         .rank("ROCR_VISIBLE_DEVICES=3", &[])
         .gives(&["no GPU <- MPI Rank 0: ROCR_VISIBLE_DEVICES=3"]);
@@ -410,7 +410,7 @@ fn queues_show_which_gpus_a_rank_uses() {
         // The GPUs that a process uses are better evidence than those that it may use, and in its control group GPUs may have
         // other numbers.
         .rank("ROCR_VISIBLE_DEVICES=0 ampere::queues=0000:c1:00.0,0000:c9:00.0", &[])
-        // Its streams are better evidence.
+        // A rank's streams are better evidence than its queues.
         .rank("ampere::queues=0000:c1:00.0", &["HIP[2:0]"])
         .gives(&[
             "GPU-0 <- MPI Rank 1: the driver reported its queues at PCI address 0000:c1:00.0",
@@ -418,7 +418,7 @@ fn queues_show_which_gpus_a_rank_uses() {
             "GPU-2 <- MPI Rank 2: its GPU stream HIP[2:0] ran on it",
             "GPU-2 <- MPI Rank 2/HIP[2:0]: device 2 in its name",
         ]);
-    // A second die. A GPU without a counter gives no information about the others.
+    // The first rank uses a second die. A GPU without a counter gives no information about the others.
     gpus("MI250X")
         .rank("ampere::queues=0000:c6:00.0", &[])
         .rank("ampere::queues=0000:01:00.0 ROCR_VISIBLE_DEVICES=3", &[])
@@ -429,7 +429,7 @@ fn queues_show_which_gpus_a_rank_uses() {
             "GPU-0, 2 <- MPI Rank 2: the ranks' GPUs are not known: shared by all processes of the node",
             "GPU-2 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=3; second die of the package that GPU 2 counts",
         ]);
-    // A process that has not opened the driver uses none of the driver's GPUs. An MI300A's counter has the cores, too.
+    // A process that has not opened the driver uses none of the driver's GPUs. An MI300A's counter includes the CPU cores, too.
     gpus("MI100")
         .rank("ampere::queues= ROCR_VISIBLE_DEVICES=0", &[])
         .gives(&["no GPU <- MPI Rank 0: it has not opened AMD's driver"]);
@@ -448,7 +448,7 @@ fn queues_show_which_gpus_a_rank_uses() {
         "GPU-0 <- MPI Rank 0: the driver reported its queues at PCI address 0000:c1:00.0",
         "GPU-0-nvml <- MPI Rank 0: CUDA_VISIBLE_DEVICES=0",
     ]);
-    // NVIDIA's driver lists the processes that it has contexts of.
+    // NVIDIA's driver lists the processes that have contexts on its GPUs.
     let nvidia = |number: u32| {
         format!("nvml:::total_energy_consumption:device={number}; pci=0000:0{}:00.0", number + 2)
     };
@@ -607,7 +607,7 @@ fn a_link_that_changes_after_joules_were_attributed_is_remembered() {
         late_stream(&mut attributor);
         assert_eq!(attributor.links_changed_late(), moved, "frames {frames}, samples {samples}");
         assert!(attributor.assignment(0).draws_from(1) && !attributor.assignment(0).draws_from(0));
-        // It keeps the joules that it was charged, and is charged no more.
+        // The rank keeps the joules of GPU-0 that it was charged, and is charged no more of them.
         let view = attributor.devices[0].views.ranks;
         let paid = if frames && samples { 10.0 } else { 0.0 };
         assert_eq!(attributor.engine.totals(view).attributed_joules + 0.0, paid);

@@ -173,7 +173,7 @@ fn colours_are_only_for_terminals() {
     }
 }
 
-/// Whether a stored summary has a hint with these words before and after a change.
+/// Asserts whether a stored summary has a hint with these words before and after a change.
 #[track_caller]
 fn assert_hint(kind: &str, words: &str, (before, after): (bool, bool), change: impl FnOnce(&mut Summary)) {
     let mut summary = summary(kind);
@@ -260,7 +260,7 @@ fn a_rank_that_uses_more_than_the_others_is_a_hint() {
     assert_hint("sampled_ranks", words, (false, false), |_| {});
 }
 
-/// Gives a run the CPU time of a node with two cores, of which other programs used this fraction of one core.
+/// Gives a run the CPU time of a node with two cores during `seconds`. Other programs used `cores` of the cores on average.
 fn with_others(summary: &mut Summary, cores: f64, seconds: f64) {
     summary.run.node_cpu = Some(NodeCpu {
         seconds,
@@ -285,7 +285,7 @@ fn other_programs_on_the_node_are_named_and_may_be_the_cause_of_an_imbalance() {
             assert_eq!(is_named, words == others, "{lines}");
         });
     }
-    // On several nodes, each node runs the programs of its operating system. The stored run has more than that.
+    // Each of several nodes runs the programs of its operating system, which are not named. In the stored run, others used more.
     assert_hint("several_nodes", work, (false, true), |summary| {
         let nodes = summary.run.nodes.len() as f64;
         assert!(nodes > 1.0);
@@ -336,7 +336,7 @@ fn waiting_for_ranks_without_a_cpu_is_mentioned_and_more_ranks_than_cores_are_a_
         let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
         (cpu.own_busy_seconds, cpu.node_busy_seconds) = (0.1, 0.1 + 0.08 + 0.7 * 4.0);
     });
-    // The ranks are too many whether others have the cores or not. What measuring takes for the same reason is in the same hint.
+    // There are too many ranks even without other programs. The cost of measuring that has the same reason is in the same hint.
     let ranks = "4 ranks on 2 cores, and other programs used 1.96 of them: ranks wait for others without a CPU, and measuring took \
                  about 22 % of the program's CPU time; use one rank per core of a free node";
     let others = "other programs used 1.96 of 2 cores: ranks wait for others without a CPU, and measuring took about 22 % of the \

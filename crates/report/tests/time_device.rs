@@ -27,7 +27,8 @@ fn attributor(locations: Locations) -> (Attributor, [LocationIndex; 3]) {
     (attributor, all)
 }
 
-/// Rank 0: f [10, 110] with g [20, 50] in it; its second thread h [20, 60]; rank 1: f [0, 10] and [130, 150].
+/// Returns the summary of two ranks, with times in ticks of 0.1 s. Rank 0: f [10, 110] with g [20, 50] in it; its second thread
+/// h [20, 60]; rank 1: f [0, 10] and [130, 150].
 fn summary(locations: Locations) -> Summary {
     let (mut attributor, [main, thread, other]) = attributor(locations);
     let [f, g, h] = [0, 1, 2].map(RegionRef);

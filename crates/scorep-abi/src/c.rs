@@ -1,5 +1,5 @@
-//! Macros for C's structures and enums. Each row has its name in Score-P's headers, so that a test can compare the whole list
-//! with the output of a program that was compiled with those headers.
+//! Macros for C's structures and enums. Each row contains the name in Score-P's headers, so that a test can compare the whole
+//! list with the output of a program that was compiled with those headers.
 
 /// Defines a structure. Each row gives the offset in bytes, the field, its type, its value in `EMPTY`, and its name in C. Offsets
 /// and size are asserted at compile time.
@@ -41,7 +41,7 @@ macro_rules! c_enum {
                 #[doc = concat!("`", $crate::c::c_name!($prefix $constant $($c_name)?), "`")]
                 pub const $constant: $type = $value;
             )*
-            /// The enum's name in C, and each constant's with its value.
+            /// The enum's name in C, and each constant's name with its value.
             pub const VALUES: (&str, &[(&str, i64)]) =
                 ($c_enum, &[$(($crate::c::c_name!($prefix $constant $($c_name)?), $value),)*]);
         }

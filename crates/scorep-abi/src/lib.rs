@@ -1,5 +1,5 @@
-//! Score-P 8.4's plugin interfaces as Rust types. Substrate plugins: version 3, one callback table, one event array. Metric
-//! plugins: [`metric`]. Score-P's promises to plugins: [`guarantees`].
+//! Score-P 8.4's plugin interfaces as Rust types. The interface for substrate plugins is version 3, with one callback table and
+//! one event array. The interface for metric plugins is in [`metric`]. [`guarantees`] lists Score-P's promises to plugins.
 //!
 //! Names follow Score-P's, in Rust's spelling. Sizes, offsets and values are those that `tests/print_abi.c` prints when it is
 //! compiled against the real headers on x86-64 (`tests/scorep-8.4-abi.json`). Sizes and offsets are asserted at compile time, so
@@ -22,10 +22,10 @@ pub struct Location {
 /// A handle of a definition of any kind.
 pub type AnyHandle = u32;
 
-/// Substrate plugin version of Score-P 8.4.
+/// The version of Score-P 8.4's interface for substrate plugins.
 pub const PLUGIN_VERSION: u32 = 3;
 
-/// Number of events of Score-P 8.4 (`SCOREP_SUBSTRATES_NUM_EVENTS`).
+/// The number of events of Score-P 8.4 (`SCOREP_SUBSTRATES_NUM_EVENTS`).
 pub const NUM_EVENTS: usize = 83;
 
 /// An entry of the event array. Each event has an argument list of its own, so an entry is cast when it is stored or called.
@@ -310,7 +310,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// The kind of code that a region is.
+    /// The kind of code that a region stands for.
     region_type: i32 = "SCOREP_RegionType", "SCOREP_REGION_" {
         UNKNOWN = 0,
         FUNCTION = 1,

@@ -27,7 +27,7 @@ pub struct Config {
     pub trace: bool,
     /// Whether the trace has the power that is attributed to each location.
     pub trace_power: bool,
-    /// The directory for records until the trace is written; `None` for a local disk of the node.
+    /// The directory for records until the trace is written; `None` for a local disk of the node, if there is one.
     pub spool: Option<PathBuf>,
     /// Whether the user's group may write into the directories that ampere makes for results.
     pub group_writable: bool,
@@ -86,8 +86,8 @@ pub struct CounterLimits {
     /// No device draws more than this. `None`: the limit for the device's kind if the metric is defined as an energy or a power,
     /// otherwise no limit.
     pub watts_max: Option<f64>,
-    /// An interval that is longer than this multiple of the usual one is a gap: its joules are lost. `None`: no interval is a
-    /// gap.
+    /// An interval that is longer than a second, and longer than this multiple of the usual one, is a gap: its joules are lost.
+    /// `None`: no interval is a gap.
     pub gap: Option<f64>,
     /// A counter that has not changed for this time is stale.
     pub stale: Duration,
@@ -98,7 +98,7 @@ pub struct CounterLimits {
 pub struct SourceSettings {
     /// Names of sources among [`ampere_model::COUNTER_SOURCES`]. `None`: all that have a usable device, or else the estimate.
     pub names: Option<Vec<&'static str>>,
-    /// The counters of the user's own.
+    /// The counters that the user has defined.
     pub custom: Vec<CustomSource>,
     /// The watts of the node when nothing runs. A one-socket server with its memory, board, fans and supply, without GPUs, draws
     /// 80 to 150 W.

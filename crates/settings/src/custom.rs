@@ -1,4 +1,4 @@
-//! `[[source]]`: a counter of one's own, whose figures a command prints or a file contains.
+//! `[[source]]`: a counter that the user defines. A command prints its figures, or a file contains them.
 
 use crate::error::{ConfigError, WrongValue};
 use crate::section::{SectionKey, read_keys};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeTable;
 
-/// The pattern without a setting: the first number in the text.
+/// The pattern that is used if the section has none: it finds the first number in the text.
 const FIRST_NUMBER: &str = r"([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)";
 /// A shorter period would load the node more than the figures are worth; after a longer one, a counter counts as stale.
 const PERIODS: Within = Within::Times(Duration::from_millis(100), Duration::from_secs(60));
@@ -22,7 +22,7 @@ pub struct CustomSource {
     pub name: String,
     /// Where the figure comes from.
     pub origin: Origin,
-    /// Finds the figure in the text: its only group is the number.
+    /// The pattern that finds the figure in the text; its only group is the number.
     pub pattern: Regex,
     /// Whether the figure is a power or an energy.
     pub unit: CustomUnit,
@@ -43,7 +43,7 @@ pub enum Origin {
     File(PathBuf),
 }
 
-/// What a figure is.
+/// The unit of a figure, which also shows whether it is a power or an energy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum CustomUnit {
     /// A power, in watts.
@@ -231,7 +231,7 @@ impl CustomSource {
         }
     }
 
-    /// Whether the settings say that this source contains a device.
+    /// Whether, according to the settings, the joules of a device are also in this source's.
     pub fn contains(&self, device: &str) -> bool {
         device != self.name && self.contains.iter().any(|pattern| pattern.is_match(device))
     }
@@ -241,7 +241,7 @@ impl CustomSource {
         if before.iter().any(|other| other.name == self.name) {
             return Some("there is another [[source]] with this name".to_owned());
         }
-        // The sources that this one contains, directly or not. The sources before it do not contain each other in a circle.
+        // Collects the sources that this one contains, directly or indirectly. The sources before it contain no cycle.
         let mut inside: Vec<&CustomSource> = vec![self];
         let mut at = 0;
         while let Some(whole) = inside.get(at).copied() {

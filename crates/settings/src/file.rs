@@ -139,7 +139,7 @@ fn read_table<I: Iterator<Item = &'static Setting>>(
     Ok(())
 }
 
-/// Reads the sections of one name. `read` gets the sections before, too.
+/// Reads all sections of one name. `read` also gets the sections that were read before.
 fn read_sections<Section>(
     source: &Source,
     name: &Spanned<DeString>,

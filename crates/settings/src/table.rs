@@ -19,7 +19,7 @@ pub struct Setting {
     pub variable: &'static str,
     /// The description, a sentence of Markdown.
     pub about: &'static str,
-    /// The default, as text; empty if it can be written from [`Config::default`].
+    /// The default, as text. If it is empty, the text is made from [`Config::default`].
     default: &'static str,
     pub(crate) within: Within,
     /// The reaction to a variable that cannot be used.
@@ -43,9 +43,9 @@ pub enum IfWrong {
 #[derive(Clone, Copy)]
 pub(crate) enum Keeper {
     Config(fn(&mut Config) -> &mut dyn Value),
-    /// In the part of ampere that reads the variable: the plugin, the host, the command line.
+    /// The part of ampere that reads the variable: the plugin, the host or the command line.
     Elsewhere(Form),
-    /// In the part of ampere that reads the variable. Only tests and ampere itself, for its other processes, set it.
+    /// The part of ampere that reads the variable. Only tests set it, and ampere itself for its other processes.
     Internal,
 }
 
@@ -78,10 +78,10 @@ const fn elsewhere(variable: &'static str, form: Form) -> Setting {
     Setting { keeper: Keeper::Elsewhere(form), if_wrong: IfWrong::LeftOut, ..variable_only(variable) }
 }
 
-/// The variable that names what must record the run's calls, with the values of the option `--recorder` of `ampere run`.
+/// The variable that names the recorder of the run's calls. `ampere run --recorder scorep` sets it to `scorep`.
 pub const ENV_RECORDER: &str = "AMPERE_RECORDER";
 
-/// All settings, except the keys of a `[[device]]`.
+/// All settings, except the keys of a `[[device]]` and of a `[[source]]`.
 pub const SETTINGS: &[Setting] = &[
     Setting {
         about: "How the joules of a sample interval are divided among frames: by activity, evenly over time, or only among the frames that ran.",

@@ -33,7 +33,8 @@ pub(crate) enum Within {
 pub(crate) trait Value {
     /// Describes the allowed values, for the reference.
     fn allowed(&self) -> String;
-    /// Describes a default for the reference, as it may be written; `None` if it means "not set". Other values are never shown.
+    /// Returns a default as it may be written, for the reference; `None` if the default means "not set". Only defaults are
+    /// shown.
     fn shown(&self) -> Option<String>;
     /// Sets the value. An error leaves it unchanged, except for a list of counter sources, of which the known ones are set.
     fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue>;
@@ -53,10 +54,10 @@ impl Word for Sharing {
     const WORDS: &'static [(&'static str, Sharing)] = Sharing::WORDS;
 }
 
-/// The threads of a process that share the joules of the process.
+/// The threads of a process among which its joules are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Locations {
-    /// Only the main thread, whose frame is the rank's.
+    /// Only the main thread: its innermost frame is that of the rank.
     #[default]
     Main,
     /// All threads with an open frame, in equal shares.
@@ -251,7 +252,7 @@ impl<T: Word> Value for T {
     }
 
     fn read(&mut self, written: &Written, _: &Within) -> Result<(), WrongValue> {
-        let text = written.text()?;
+        let text = written.text()?.trim();
         let word = T::WORDS.iter().find(|(word, _)| *word == text);
         let wrong = || WrongValue::Word { found: text.to_owned(), words: self.allowed() };
         *self = word.ok_or_else(wrong)?.1;
@@ -276,7 +277,7 @@ impl Value for Option<Policy> {
     }
 }
 
-/// Implements a type of setting that is read and written in one way.
+/// Implements [`Value`] for a type, from the allowed values, an expression that shows a value, and one that reads it.
 macro_rules! simple_value {
     ($type:ty, $allowed:expr, |$value:ident| $shown:expr, |$written:ident, $within:ident| $read:expr) => {
         impl Value for $type {
@@ -443,7 +444,7 @@ impl Value for Option<Cpus> {
         None
     }
 
-    /// An empty variable sets nothing.
+    /// Sets nothing if the variable is empty.
     fn read(&mut self, written: &Written, _: &Within) -> Result<(), WrongValue> {
         if !matches!(written, Written::Variable("")) {
             *self = Some(Cpus::parse(written.text()?)?);
@@ -486,7 +487,7 @@ impl Value for Option<Vec<&'static str>> {
         self.as_ref().map(|names| names.join(","))
     }
 
-    /// Sets the known names even if others are unknown. Without any name the choice is automatic.
+    /// Sets the known names even if others are unknown. Without any known name, the sources are chosen automatically.
     fn read(&mut self, written: &Written, _: &Within) -> Result<(), WrongValue> {
         let names: Vec<String> = written.texts()?.iter().map(|name| name.to_ascii_lowercase()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -19,14 +19,14 @@ pub struct NotCounted {
     pub why: &'static str,
 }
 
-/// The kernel refuses `PERF_SAMPLE_READ` for events that new threads and processes inherit.
+/// The reason if the kernel refuses `PERF_SAMPLE_READ` for events that new threads and processes inherit.
 const NO_GROUPS: &str = "this kernel does not read counters with the samples of a thread and of what it starts: use a more recent one";
 const NO_COUNTER: &str = "the processor's counters are not available here, as usual in virtual machines";
 const NO_ROOM: &str = "the processor has no such event, or no counter left for it next to the others";
 const DENIED: &str = "the kernel does not allow it for this user";
 const NO_FLOPS: &str = "no event that counts floating-point operations is known for this processor";
 
-/// Returns the events that the kernel can count together with samples, each with its perf events, and the others.
+/// Returns the events that the kernel can count together with samples, each with its perf events, and the others with reasons.
 pub fn countable(wanted: &[CountedEvent], options: &Options) -> (Vec<CountedEvent>, Vec<NotCounted>) {
     let (mut countable, mut others) = (Vec::new(), Vec::new());
     if wanted.is_empty() {
@@ -60,7 +60,8 @@ fn reason(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the perf events of an event that has a name of its own; none if they are not known for the processor.
+/// Returns the perf events of an event that is requested only by its name, such as `cycles`; none if they are not known for the
+/// processor.
 fn parts_of(name: &str, cpu: &str) -> Vec<EventPart> {
     let hardware = |config| vec![EventPart { kind: HARDWARE, config, factor: 1 }];
     match name {
@@ -91,8 +92,8 @@ fn flops(cpu: &str) -> Vec<EventPart> {
         ("AuthenticAMD", 0x17) => vec![raw(0xff, 0x03, 1)],
         ("AuthenticAMD", 0x19 | 0x1a) => vec![raw(0x0f, 0x03, 1)],
         ("GenuineIntel", 6) if FP_ARITH_MODELS.contains(&number("model")) => {
-            // Scalar; 128 bits of doubles; four, eight and sixteen numbers. An instruction that multiplies and adds is counted
-            // twice.
+            // The parts are scalar instructions, those on 128 bits of doubles, and those on four, eight and sixteen numbers. An
+            // instruction that multiplies and adds is counted twice.
             let mut parts =
                 vec![raw(0x03, 0xc7, 1), raw(0x04, 0xc7, 2), raw(0x18, 0xc7, 4), raw(0x60, 0xc7, 8)];
             if value("flags").split(' ').any(|flag| flag == "avx512f") {

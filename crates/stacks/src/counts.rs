@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 /// The values of the events of a group, as the kernel writes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupRead<'a> {
-    /// The time for which the events were to be counted, and that for which they were, in nanoseconds.
+    /// The time for which the events were enabled, and the time for which they were counted, in nanoseconds.
     enabled: u64,
     running: u64,
     /// The value of each event and the kernel's identifier of the event. The first event takes the samples.
@@ -44,13 +44,14 @@ impl<'a> GroupRead<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct GroupTotals {
     values: Vec<u64>,
-    /// How often a thread is sampled on a CPU that has no counter left for the events, which are not counted there.
-    pub(crate) without: u64,
+    /// The number of times that the events of a thread could not be opened on a CPU, for example because no counter was left. The
+    /// thread is sampled there, but its events are not counted.
+    pub(crate) failed_openings: u64,
 }
 
 impl GroupTotals {
     pub(crate) fn new(events: usize) -> GroupTotals {
-        GroupTotals { values: vec![0; events], without: 0 }
+        GroupTotals { values: vec![0; events], failed_openings: 0 }
     }
 
     pub(crate) fn add(&mut self, read: &GroupRead) {
@@ -70,8 +71,9 @@ pub struct EventTotals {
     pub counted: Vec<u64>,
     /// The part of the time in which the processor's counters counted these events, and not those of others.
     pub counting_ratio: f64,
-    /// How often a thread was sampled on a CPU that had no counter left for the events, which were not counted there.
-    pub without: u64,
+    /// The number of times that the events of a thread could not be opened on a CPU, for example because no counter was left. The
+    /// thread was sampled there, but its events were not counted.
+    pub failed_openings: u64,
 }
 
 /// The maximum number of threads whose last counts are known.
@@ -86,7 +88,8 @@ pub(crate) struct Counts {
     sampled: Vec<u64>,
     /// The counts since the last sample.
     counts: Vec<u64>,
-    /// The times between samples of a thread on the same CPU for which its events were to be counted, and were.
+    /// The times between samples of a thread on the same CPU: those for which its events were enabled, and those for which they
+    /// were counted, in nanoseconds.
     enabled: u64,
     running: u64,
 }
@@ -163,7 +166,12 @@ impl Counts {
             counted[*event] = counted[*event].saturating_add(value.saturating_mul(*factor));
         }
         let counting_ratio = if self.enabled > 0 { self.running as f64 / self.enabled as f64 } else { 1.0 };
-        EventTotals { sampled: self.sampled.clone(), counted, counting_ratio, without: closed.without }
+        EventTotals {
+            sampled: self.sampled.clone(),
+            counted,
+            counting_ratio,
+            failed_openings: closed.failed_openings,
+        }
     }
 }
 

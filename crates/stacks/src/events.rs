@@ -154,7 +154,7 @@ pub(crate) fn count_commands(thread: u32) -> io::Result<OwnedFd> {
 /// Opens an event that samples the calling thread from now on, and its ring.
 pub(crate) fn sample_this_thread(options: &Options) -> io::Result<(OwnedFd, Ring)> {
     let attributes = known_attributes(attributes(options));
-    // An event on any CPU that is inherited cannot have a ring.
+    // An event that is inherited and not bound to a CPU cannot have a ring.
     let event = open(&Attributes { flags: attributes.flags & !INHERIT, ..attributes }, 0, ANY_CPU)?;
     let ring = Ring::map(&event, RING_BYTES[3])?;
     control(&event, ENABLE, 0)?;
@@ -256,7 +256,7 @@ pub(crate) struct Events {
     attributes: Attributes,
     /// The events of each process.
     sampled: HashMap<u32, Opened>,
-    /// The number of files that were open before.
+    /// The number of files that were open before the sampler.
     other_files: usize,
     /// The perf events that are counted together with samples.
     parts: Vec<EventPart>,
@@ -348,7 +348,7 @@ impl Events {
         Ok(true)
     }
 
-    /// Returns the number of files that may be open for events and for everything else that begins later.
+    /// Returns the number of files that may be open at a time, without those that were open before the sampler.
     fn files_max(&self) -> usize {
         files_max().saturating_sub(self.other_files)
     }
@@ -436,7 +436,7 @@ impl Events {
         match members {
             Err(error) if !is_final(&error) => {
                 if let Ok(mut totals) = self.totals.lock() {
-                    totals.without += 1;
+                    totals.failed_openings += 1;
                 }
                 Ok(Vec::new())
             }
@@ -475,7 +475,7 @@ impl Events {
         self.sampled.get(&process).map_or(SamplingStart::Now, |opened| opened.begin)
     }
 
-    /// Takes the events of all processes. They are closed when the returned ones are dropped.
+    /// Takes the events of all processes. They are closed when the returned map is dropped.
     pub(crate) fn take(&mut self) -> HashMap<u32, Opened> {
         std::mem::take(&mut self.sampled)
     }

@@ -111,7 +111,7 @@ pub struct Figures {
     pub samples: u64,
     /// The number of samples that were unwound to `main`, or to the function that the thread was started with.
     pub complete: u64,
-    /// The samples that were not, by file and reason, in descending order of their number.
+    /// The samples that were cut off, by file and reason, in descending order of their number.
     pub cut_off: Vec<CutOff>,
     /// The number of records that were damaged, or for which the kernel had no space.
     pub lost: u64,

@@ -103,8 +103,8 @@ impl Files {
         }
     }
 
-    /// Returns the number of a file that a process has mapped; the file is not read. `mapped_at` is the time of day, if
-    /// it is known.
+    /// Returns the number of a file that a process has mapped. `mapped_at` is the time of day of the mapping, in nanoseconds.
+    /// Nothing is read from the file, except its build id if `mapped_at` is `None`.
     pub(crate) fn number(&mut self, mapped: &Mapped, process: u32, mapped_at: Option<i64>) -> FileNumber {
         let (path, is_file) = (mapped.path, mapped.path.starts_with(b"/") && !mapped.path.starts_with(b"//"));
         let at = Path::new(OsStr::from_bytes(path));

@@ -246,7 +246,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// Returns a thread and a process as one word.
+    /// Returns a process and a thread as one word.
     fn pair(process: u32, thread: u32) -> u64 {
         u64::from_ne_bytes([process.to_ne_bytes(), thread.to_ne_bytes()].concat().try_into().unwrap())
     }

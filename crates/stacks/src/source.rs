@@ -114,7 +114,7 @@ impl FileStatus {
 }
 
 impl Content {
-    /// `mapped_at` is the time of day at which it was mapped, if that is known.
+    /// Describes a file by its status. `mapped_at` is the time of day at which the file was mapped, if that is known.
     pub(crate) fn of(about: FileStatus, build_id: &[u8], mapped_at: Option<i64>) -> Content {
         let FileStatus { inode, bytes, changed, written } = about;
         Content::File {
@@ -143,8 +143,8 @@ impl Content {
 
 impl MappedFile<'_> {
     /// Whether the mapped file is the one at a path: by its build ID or, if that is not known, by its inode. If the devices
-    /// differ, the inodes are compared only if `is_exact` is set, because on a stacked file system, such as overlayfs, a path and
-    /// a mapping of the same file can have different devices and inodes.
+    /// differ, the inodes are compared only if `is_exact` is set: on a stacked file system such as overlayfs, a path and a
+    /// mapping of one file can have different devices and inodes.
     fn is(&self, path: &Path, is_exact: bool) -> bool {
         let Content::File { build_id: id, inode, .. } = self.content else { return false };
         let Ok((file, identity)) = open(path) else { return false };

@@ -1,4 +1,5 @@
-//! The number of open perf events (descriptors). It is counted for the whole process, so there is only one test in this file.
+//! Checks the number of open perf events (descriptors). It is counted for the whole process, so there is only one test in this
+//! file.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

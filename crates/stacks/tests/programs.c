@@ -23,7 +23,7 @@ double cpu(void) {
     return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
-/* A CPU that is absent or not allowed leaves the thread where it is. */
+/* If the CPU is absent or not allowed, the thread stays where it is. */
 void run_on(int cpu) {
     cpu_set_t only;
     CPU_ZERO(&only);

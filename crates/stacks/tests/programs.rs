@@ -12,8 +12,8 @@ use ampere_stacks::{CutReason, Options, Sampler, StacksError};
 use sampled::{Received, Run, now, run_with, sampler_of};
 use tempfile::TempDir;
 
-/// Small copies of stacks, so that the rings have room for the samples of a quarter of a second: no sample is lost if this
-/// process gets no CPU for a while.
+/// Returns options with small copies of stacks, so that the rings have room for the samples of a quarter of a second: no sample
+/// is lost if this process gets no CPU for a while.
 fn options() -> Options {
     Options { stack_bytes: 8 << 10, ..Options::default() }
 }
@@ -333,7 +333,7 @@ fn times_on_a_cpu_are_recorded_with_and_without_samples() {
         }
     });
     for (name, samples) in [("no samples", false), ("samples", true)] {
-        // Its records are never lost, however late they are read.
+        // With these small copies of stacks, the rings have room for all records, even if they are read late.
         let options = Options { stack_bytes: 1 << 10, samples, ..Options::default() };
         let Ok(mut sampler) = Sampler::begin(&options) else {
             println!("skipped: perf_event_open is not allowed here");

@@ -1,5 +1,5 @@
-//! The callers of functions without unwind tables, such as those of assemblers. The functions are in x86-64's assembly; a unit
-//! test in `src/fuzzing.rs` has those of AArch64.
+//! Checks that the callers of functions without unwind tables are found, such as functions written in assembly. The functions
+//! here are for x86-64; a unit test in `src/fuzzing.rs` has those for AArch64.
 #![cfg(target_arch = "x86_64")]
 
 mod sampled;

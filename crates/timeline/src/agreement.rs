@@ -3,12 +3,12 @@
 //! | kind | a device's counter is compared with |
 //! | --- | --- |
 //! | `power sensor` | the power that the device reports, integrated |
-//! | `counter` | another library's counter of the same thing: Cray's `accel0` for `GPU-0` |
-//! | `sum of parts` | the counters of what it contains: a node's GPUs, packages and memory |
+//! | `counter` | another library's counter of the same device: Cray's `accel0` for `GPU-0` |
+//! | `sum of parts` | the counters of the devices that it contains, such as a node's GPUs, packages and memory |
 //!
-//! They are compared in windows, over the time that both cover. Two measurements of the same energy need not be equal: one may
-//! have a factor, or include a part with constant power. But their relation stays the same. If it changes, one of the two
-//! stalls, drifts or jumps. A note reports when, and nothing is corrected.
+//! The two measurements are compared in windows, over the time that both cover. They need not be equal: one may have a factor, or
+//! include a part with constant power. But their relation stays the same. If it changes, one of the two stalls, drifts or jumps.
+//! A note reports when this happened, and nothing is corrected.
 
 use crate::attributor::{Attributor, Device, Unit};
 use crate::curve::Curve;
@@ -32,7 +32,7 @@ const INTERVALS_MIN: u64 = 2;
 const WINDOW_INTERVALS: u64 = 8;
 /// The usual difference is unknown until there are this many windows.
 const WINDOWS_MIN: u64 = 8;
-/// Several windows in a row are unusual if each differs from the usual by more than this fraction of its joules.
+/// Several consecutive windows are unusual if each differs from the usual relation by more than this fraction of its joules.
 const UNUSUAL: f64 = 0.1;
 /// A single window has to differ by more than this fraction, because a sensor may lag when the load changes.
 const UNUSUAL_ALONE: f64 = 0.5;
@@ -47,9 +47,11 @@ const CHANGE_MIN: f64 = 0.01;
 const PARTS_BEYOND_WHOLE: f64 = 0.01;
 /// Another counter of the same device may exceed this one by this fraction, because each has its own factor.
 const OTHER_BEYOND_WHOLE: f64 = 0.1;
-/// In addition, it may exceed this one by the energy of this many seconds, because the counters are not read at the same times.
+/// In addition, the parts or the other counter may exceed the device's counter by its energy in this many seconds, because the
+/// counters are not read at the same times.
 const READ_APART_SECONDS: f64 = 0.2;
-/// If more than this fraction of a device's joules is in none of its parts, that rest may change, so a change is not reported.
+/// If more than this fraction of a device's joules is in none of its parts, a change is not reported, because those joules may
+/// change.
 const UNCOUNTED_MAX: f64 = 0.25;
 
 /// The comparison of a device's energy with another measurement of it, over the time that both cover.
@@ -151,7 +153,8 @@ impl Check {
     }
 }
 
-/// Returns the comparisons for each device. `with_changes`: changes of the difference are looked for.
+/// Returns the comparisons for each device. `with_changes`: each comparison also looks for a time in which the difference was
+/// unusual.
 pub fn checks(attributor: &Attributor, with_changes: bool) -> Vec<Vec<Check>> {
     let mut all = vec![Vec::new(); attributor.devices.len()];
     let counting = attributor.devices.iter().enumerate().filter(|(at, _)| attributor.counts(*at));
@@ -283,7 +286,7 @@ fn is_measured(device: &Device) -> bool {
     device.info.unit == Unit::Joules && device.info.quality != Quality::Estimated && !device.is_silent()
 }
 
-/// Returns the library in the name of a device's metric. Traces have it, too.
+/// Returns the library in the name of a device's metric. The names of metrics in traces contain it, too.
 fn library(device: &Device) -> &str {
     device.info.metric.split_once(":::").map_or("", |(library, _)| library)
 }

@@ -1,4 +1,4 @@
-//! Invented loads, whose true energy is known, as counters and sensors show them.
+//! Compares counters and sensors as they would show invented loads, whose true energy is known.
 
 use super::*;
 use crate::attributor::FoundDevice;
@@ -108,7 +108,7 @@ fn a_constant_difference_is_reported_without_a_change() {
         {
             let compared = compare(one, &[other]).expect(name);
             let difference = compared.joules[1] / compared.joules[0] - 1.0;
-            // A reading each second is enough to see it.
+            // A sensor that is read once a second samples the wave only roughly.
             let within = if name.contains("now and then") { 0.2 } else { 0.03 };
             assert!((difference - expected).abs() < within, "{name}: {difference} and not {expected}");
             assert_eq!(deviation(one, &[other], LAG), None, "{name}");
@@ -125,7 +125,7 @@ fn a_counter_is_compared_over_the_time_that_both_cover() {
     assert!(compared.joules.iter().all(|joules| (joules / energy(PHASES, 50.0) - 1.0).abs() < 0.01));
     // Two readings of a sensor are not enough for a comparison.
     assert_eq!(compare(&one, &[&right(&[(1.0, 90.0)], 1.0)]), None);
-    // What was spent before a reset is not known: that time is excluded from both.
+    // The joules spent just before a reset are not known, so that time is excluded from both.
     let mut reset = Curve::new(TICKS as u64);
     for second in 0..=60u64 {
         let increase = if second == 30 { Increase::Reset } else { Increase::Joules(300.0) };
@@ -175,7 +175,7 @@ fn a_change_is_reported_with_its_time() {
     }
 }
 
-/// Returns a node like one of Frontier's: for each device metric, kind, watts, and what it contains.
+/// Returns a node like one of Frontier's. Each device has a metric, a kind, a power in watts, and the metrics that it contains.
 fn node(devices: &[(&str, &str, f64, &[&str])]) -> Attributor {
     let mut attributor = Attributor::new(Config::default(), 1000);
     for (metric, kind, watts, contains) in devices {

@@ -533,7 +533,7 @@ impl Attributor {
         span.map(|(first, last)| (first, last.max(self.sampling_ended.unwrap_or(0))))
     }
 
-    /// Returns the devices whose joules are among their node's.
+    /// Returns the devices of a node whose joules are part of the node's sum.
     fn counting<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a DeviceInfo> {
         let devices = self.devices.iter().filter(|device| device.standing == Standing::Counts);
         devices.map(|device| &device.info).filter(move |info| info.node == node)
@@ -598,7 +598,8 @@ impl Attributor {
         }
     }
 
-    /// Translates a step for the engine, for a location some or all of whose frames are samples.
+    /// Translates a step of a location, some or all of whose frames are samples. `each` is called with the resulting steps for
+    /// the engine, and the location of each.
     pub fn pass(&mut self, location: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let known = KnownOfRun { regions: &self.regions, engine: &self.engine };
         self.sampled.pass(location, step, &known, each);

@@ -19,7 +19,7 @@ pub fn notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String>
     notes
 }
 
-/// Notes that depend on all nodes: settings that apply to nothing.
+/// Returns one line for each doubtful setting. These notes depend on all nodes of the run.
 pub fn setting_notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String> {
     let mut notes = Vec::new();
     let run = Run::new(attributor, metrics);
@@ -45,7 +45,7 @@ pub fn node_notes(attributor: &Attributor) -> Vec<String> {
     notes
 }
 
-/// Returns one line for each node of another tool's trace where the GPUs that kernels ran on cannot be told.
+/// Returns one line for each node of another tool's trace for which it cannot be determined on which GPUs the kernels ran.
 pub fn gpu_doubts(attributor: &Attributor) -> Vec<String> {
     let run = Run::new(attributor, &NO_METRICS);
     run.nodes.iter().filter_map(|node| run.gpu_doubt(node)).collect()
@@ -327,7 +327,7 @@ impl<'a> Run<'a> {
         ))
     }
 
-    /// Notes counters that rise although the GPU's model has none.
+    /// Notes counters that rise although, by its model, the GPU has no counter of its own.
     fn note_models(&self, notes: &mut Vec<String>) {
         let devices = self.attributor.devices.iter().enumerate();
         let counting = devices.filter(|(at, _)| self.attributor.counts(*at));

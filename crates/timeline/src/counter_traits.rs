@@ -35,8 +35,8 @@ impl CounterTraits {
     /// Returns the traits that a metric's name implies, in a trace that another tool wrote. `metrics`: the names of all
     /// metrics that are devices.
     ///
-    /// Cray's counter of the node contains everything in it; that of an accelerator contains what the GPU's own counter
-    /// shows.
+    /// Cray's counter of the node contains everything in it; that of an accelerator contains the joules of the GPU's own
+    /// counter.
     pub fn by_name(metric: &str, metrics: &BTreeSet<String>) -> CounterTraits {
         let named = |kind: &str| CounterTraits { kind: kind.to_owned(), ..CounterTraits::default() };
         let Some((device, _)) = cray_device(metric) else {

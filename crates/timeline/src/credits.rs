@@ -21,7 +21,7 @@ use std::collections::HashMap;
 
 /// The factor by which earlier samples count less with each sample.
 const DECAY: f64 = 1.0 - 1.0 / 1024.0;
-/// The number of recent samples from which it is known for how much time the next one counts.
+/// The maximum number of recent samples whose mean interval determines for how much time the next sample counts.
 const RECENT_MAX: f64 = 64.0;
 /// The division of the time after a call is used from this many samples on, while at least this share of them are of one stack.
 const STEADY_SAMPLES: f64 = 7.5;
@@ -31,7 +31,8 @@ const SAMPLES_MIN: f64 = 0.5;
 /// All divisions except the common ones are forgotten when there are this many, or when they have this many stacks.
 const DIVISIONS_MAX: usize = 1024;
 const STACKS_MAX: usize = 1 << 14;
-/// The place of the common divisions.
+/// A place is a number that identifies a call path of ranges, a single range, or the end of a call in one. This is the place of
+/// the common divisions.
 const COMMON: u64 = 0;
 
 #[derive(Default)]
@@ -39,7 +40,7 @@ pub(crate) struct Credits {
     divisions: Vec<Division>,
     /// The number of stacks in all of them.
     stacks: usize,
-    /// The division of each place, for the time outside calls, and for the calls of each function.
+    /// The division of each place. The time outside calls and the calls of each function have separate divisions.
     by_place: HashMap<u64, usize>,
     ranges: Vec<OpenRange>,
     /// How often the ranges have changed.
@@ -49,7 +50,7 @@ pub(crate) struct Credits {
     steady: Option<usize>,
     /// The open call whose time is divided.
     call: Option<RegionRef>,
-    /// What is used for other time outside calls, and for the open call.
+    /// The divisions that are used for the other time outside calls (index 0), and for the open call (index 1).
     used: [Used; 2],
 }
 
@@ -60,7 +61,7 @@ struct OpenRange {
     since: u64,
 }
 
-/// The index of one of the places, and the division, if there is one.
+/// The index of a place in [`OpenRange::places`] (2 for the common divisions), and its division, if there is one.
 #[derive(Clone, Copy, Default)]
 struct Used {
     place: usize,
@@ -142,8 +143,8 @@ impl Credits {
         }
     }
 
-    /// Adds a sample to the division of a place. If that does not count the time (`is_timed`), it keeps only the last sample:
-    /// others would be credited again later, without their time.
+    /// Adds a sample to the division of a place. A division that does not count the time (`is_timed` is `false`) keeps only the
+    /// last sample: earlier samples would be credited again later, without their time.
     fn add_at(&mut self, place: u64, stack: &[RegionRef], is_timed: bool) -> usize {
         let at = *self.by_place.entry(place).or_insert(self.divisions.len());
         if at == self.divisions.len() {
@@ -185,7 +186,7 @@ impl Credits {
     }
 }
 
-/// Returns the place of a region in another place. That two places are the same by chance is as good as impossible.
+/// Returns the place of a region in another place. It is a hash: two different places are practically never equal by chance.
 fn place_in(place: u64, region: RegionRef) -> u64 {
     let mixed = (place.rotate_left(23) ^ (u64::from(region.0) + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
@@ -317,7 +318,7 @@ mod tests {
             credits.add(None, &stack(number % 3));
             assert!(credits.divisions.len() < DIVISIONS_MAX + 3, "{}", credits.divisions.len());
         }
-        // A range that was not seen before has what all have in common.
+        // Outside all ranges, the common divisions are used. They are never forgotten.
         credits.enter(&[]);
         credits.begin(RegionRef(1));
         assert_eq!(credits.shown(true), stack(2));

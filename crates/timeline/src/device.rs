@@ -208,7 +208,7 @@ pub struct Device {
     pub(crate) learnt_baseline: Option<Baseline>,
     /// Whether some reading was not 0; `None` before the first reading.
     was_nonzero: Option<bool>,
-    /// Samples in which its counter had risen.
+    /// The number of samples in which its counter had risen.
     rises: u64,
     curve: Curve,
     /// Power sensors that were read in addition to its counter.
@@ -324,7 +324,7 @@ impl Device {
         &mut self.counter
     }
 
-    /// Returns the most power that it can draw; infinite if it is not known.
+    /// Returns the highest power that the device can draw, in watts; infinite if it is not known.
     pub fn watts_max(&self) -> f64 {
         self.power_limit.shown()
     }
@@ -380,8 +380,8 @@ impl Device {
         self.was_nonzero == Some(false)
     }
 
-    /// Sets its kind and with it the most that it can draw, what it contains, and where its counter wraps, unless a setting
-    /// declares where a trace's counter wraps.
+    /// Sets the device's kind, and with it the highest power that it can draw, the devices that it contains, and the value at
+    /// which its counter wraps, unless a setting declares that value for a trace's counter.
     pub(crate) fn set_traits(&mut self, traits: CounterTraits) {
         self.power_limit.set_kind(&traits.kind, &self.info.metric);
         self.counter.set_watts_max(self.power_limit.believed());
@@ -440,8 +440,8 @@ impl PowerLimit {
 }
 
 impl Interpretation {
-    /// `None` if the metric does not count a device's energy: no `[[device]]` matches it, and either its definition is that of
-    /// another quantity, or, in a trace, other metrics have a `[[device]]`.
+    /// Returns `None` if the metric does not count a device's energy: no `[[device]]` matches it, and either its definition is
+    /// that of another quantity, or, in a trace, other metrics have a `[[device]]`.
     pub fn new(
         config: &Config,
         found: &FoundDevice,

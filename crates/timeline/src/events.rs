@@ -10,8 +10,8 @@ pub const EVENTS_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub struct EventCounts {
     names: Vec<String>,
-    /// For each location, the places of its events in `names`, by their numbers in its records. `None`: an event that has no
-    /// room.
+    /// For each location, the indices of its events in `names`, by their numbers in its records. `None`: an event for which there
+    /// was no room.
     numbers: NumberMap<u32, Vec<Option<u8>>>,
     by_path: NumberMap<(u32, u32), [u64; EVENTS_MAX]>,
 }

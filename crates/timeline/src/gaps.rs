@@ -1,4 +1,5 @@
-//! Finds the times without sampling because a collector was killed and another one took over, and the joules of these times.
+//! Finds the times in which nothing was sampled because a collector was killed and another one took over, and the joules of these
+//! times.
 //!
 //! Gaps depend only on the samples and on the ring positions at which another sampler started: a collector that reads the samples
 //! again finds the same gaps.

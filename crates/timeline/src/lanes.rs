@@ -83,7 +83,7 @@ impl Lanes {
         self.due[location.0 as usize] <= time && time != NEVER
     }
 
-    /// Ends the steps up to `time`, before which the engine has had all events of the location.
+    /// Ends the steps up to `time`. All earlier events of the location have been handed to the engine.
     pub fn advance(&mut self, engine: &Engine, location: LocationIndex, time: Timestamp, per_second: u64) {
         let at = location.0 as usize;
         if self.is_due(location, time) {

@@ -112,7 +112,7 @@ impl Machine {
     }
 }
 
-/// Returns the joules of the rows in `all` whose call paths have this ending.
+/// Returns the exclusive joules of the rows in `all` whose call paths are wanted.
 fn sum_of(all: &BTreeMap<String, (f64, f64, u64)>, wanted: impl Fn(&str) -> bool) -> f64 {
     all.iter().filter(|(path, _)| wanted(path)).map(|(_, row)| row.0).sum::<f64>() + 0.0
 }
@@ -269,8 +269,8 @@ fn the_sampled_frames_around_a_launch_are_on_its_path() {
 /// kernel waits and runs. Some ids are unknown, and some kernels have none.
 type Launch = (usize, usize, u64, usize, usize, u64, u64);
 
-/// Hands over the events of these launches. `named` returns the id and the name of the kernel with this number, from the
-/// numbers of its function and its kernel.
+/// Hands over the events of these launches. `named` returns the id and the name of a launched kernel. Its arguments are the
+/// number of the launch, and the numbers of the function and the kernel in it.
 fn run_of(
     launches: &[Launch],
     when: GpuStreams,

@@ -115,7 +115,7 @@ impl Links {
         self.update_location(run, location);
     }
 
-    /// Adds the device that was added to the run last: `part` is what it counts.
+    /// Adds the device that was added to the run last. `part` is the part of the machine that it counts.
     pub fn add_device(&mut self, run: &mut Run, part: CountedPart) {
         let device = self.parts.len();
         self.parts.push(part);
@@ -266,7 +266,7 @@ impl Links {
                 engine.record_twin_instead(views.ranks);
             }
         }
-        // The threads of a process share what the process gets.
+        // The threads of a process share the joules that the process gets.
         let process = self.process_of(location);
         match (views.threads, process) {
             (Some(threads), Some(process)) => engine.bind_member(threads, location, process),

@@ -56,7 +56,7 @@ struct Merger {
     done_until: Timestamp,
 }
 
-/// The samples of one view of a device that wait.
+/// The waiting samples of one view of a device.
 struct Samples {
     view: ViewIndex,
     merger: usize,
@@ -64,7 +64,7 @@ struct Samples {
     late: u64,
 }
 
-/// The events of one location that wait.
+/// The waiting events of one location.
 pub struct Stream {
     location: LocationIndex,
     /// `None` for a GPU stream whose device is not known: its events are in no view.
@@ -142,8 +142,8 @@ impl Stream {
         self.put(Step::enter(time, region, calls));
     }
 
-    /// Adds the enter of a call with a correlation id. On a thread, the call is a launch; on a GPU's stream, it is what was
-    /// launched.
+    /// Adds the enter of a call with a correlation id. On a thread, the call is a launch; on a GPU's stream, it is the
+    /// work that was launched.
     pub fn enter_correlated(&mut self, time: Timestamp, region: RegionRef, calls: u32, id: u64) {
         self.expects_ids = false;
         self.ids.push_back((self.steps.len(), id));
@@ -279,7 +279,7 @@ impl Stream {
         self.done = end;
     }
 
-    /// Releases the steps that have been handed over, once they are the greater part.
+    /// Releases the steps that have been handed over, once they are more than half of all steps.
     fn release_steps(&mut self) {
         if self.done > self.steps.len() / 2 {
             self.last_released = self.steps[self.done - 1].time;
@@ -444,8 +444,8 @@ impl Pipeline {
         self.attributor.put_samples_on(samples, recorded);
         self.attributor.engine.share_cpu_time(samples, recorded);
         // Outside the frames of its samples, the CPU time of a thread that is not the main one counts for the main thread, from
-        // the start of the open interval on. What has been handed over of that interval was attributed without it, so it counts
-        // as late.
+        // the start of the open interval on. The part of that interval that has been handed over was attributed without this CPU
+        // time, which therefore counts as late.
         let works_for_main = !self.attributor.locations[recorded.0 as usize].main;
         let of_samples = self.stream(samples).map(|stream| (stream.has_handed_over(), stream.last_cpu_time));
         let (has_begun, last_cpu_time) = of_samples.unwrap_or_default();

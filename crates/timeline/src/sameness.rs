@@ -14,16 +14,16 @@ const AGAINST_MIN: usize = 3;
 /// If nothing but the values shows that two counters are one, at least this many equal values must end an increment that differs
 /// from the previous one: two counters of constant power show the same, too.
 const VARYING_MIN: usize = 16;
-/// The reciprocal of the least difference between two such increments, as a fraction: rounding makes smaller ones.
+/// The reciprocal of the least difference between two such increments, as a fraction. Rounding can cause smaller differences.
 const VARYING_RECIPROCAL: f64 = 64.0;
 
-/// A function that compares the values of two counters. The last argument: no more readings come.
+/// A function that compares the values of two counters. The last argument is `true` if no more readings come.
 pub(crate) type Compare = fn(&FirstReadings, &FirstReadings, bool) -> Sameness;
 
 /// The first values of a counter that differ from the previous one, in order of time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FirstReadings {
-    /// The devices of which this one may repeat the counter, in the order of their numbers.
+    /// The devices whose counters this one may repeat, in the order of their numbers.
     pub others: Vec<(usize, Compare)>,
     pub is_wanted: bool,
     pub values: Vec<(Timestamp, u64)>,
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn values_alone_show_one_counter_only_while_its_power_varies() {
-        // A counter whose increments are 800 to 1100, with a step that occurs nowhere else.
+        // A counter whose increments vary around 900, in a pattern that depends on `step`. If `step` is 0, they are constant.
         let of = |step: u64| {
             let value = |at: u64| 5_000 + at * 900 + at * at * step % 211;
             readings((0..200).map(|at| (at * 10, MetricValue::U64(value(at)))))

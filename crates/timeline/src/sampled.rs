@@ -4,21 +4,21 @@
 //! thread, such as those of MPI, are recorded on another location, the sampled frames are put on that location while its
 //! program runs. They are inside the program's frame, which is the outermost on both locations, and inside ranges that the
 //! program marks, but around the recorded calls. The location of samples is empty in the meantime. If no frame is open on the
-//! other location, they are on the location of samples. All of this depends on the events alone, so that a trace gives the same
-//! result as the run.
+//! other location, the sampled frames are on the location of samples. All of this depends on the events alone, so that a trace
+//! gives the same result as the run.
 //!
 //! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls.
-//! That time is divided by the samples that were taken outside (`credits.rs`), so that no function is charged for what its
-//! calls did. No call is charged for the time before it. Most calls are too short for a sample. The time of the calls of one
-//! function is divided among its callers by the samples that were taken inside such calls. Until a call of the function was
-//! sampled, the program itself counts as the caller, because the function that was sampled last outside of calls may never make
-//! this call. Each range that the program marks has its own samples, because it may be much shorter than the time between two
-//! samples.
+//! That time is divided by the samples that were taken outside (`credits.rs`), so that samples inside the calls of a function do
+//! not increase its share. No call is charged for the time before it. Most calls are too short for a sample. The time of the
+//! calls of one function is divided among its callers by the samples that were taken inside such calls. Until a call of the
+//! function was sampled, the program itself counts as the caller, because the function that was sampled last outside of calls may
+//! never make this call. Each range that the program marks has its own samples, because it may be much shorter than the time
+//! between two samples.
 //!
 //! The call paths of kernels begin with those of calls of a GPU's runtime. For such a call, only the part that all sampled calls
-//! of the function have in common is assumed, because a program launches different kernels by one function. A sample whose
-//! outermost functions are unknown only counts for this while there is no other. Earlier stacks without any frame in common with
-//! the last one do not count.
+//! of the function have in common is assumed, because a program may launch different kernels with one function. A sample whose
+//! outermost functions are unknown is used only as long as there is no complete sample. Earlier stacks without any frame in
+//! common with the last one do not count.
 //!
 //! Regions that the program itself marks, or that a library reports to tools, are in no sample. A sample that was taken in one shows
 //! nothing about the time outside, and the frame of the region contains no sampled functions.
@@ -577,9 +577,9 @@ mod tests {
         }
     }
 
-    /// Returns the stacks of all locations after each step. `+3` enters region 3, `-` leaves; `s` marks a step of the
-    /// samples, `t` one of another sampler's. `both` connects the samples with the recorded location, `on` those of
-    /// the other sampler. Steps that are joined by a comma happen at one moment.
+    /// Returns the stacks of all locations after each step. `+3` enters region 3, `-` leaves. `s` marks a step of the samples,
+    /// `t` a step of another sampler's samples. `both` connects the samples with the recorded location, and `on` does so with
+    /// those of the other sampler. Steps that are joined by a comma happen at one moment.
     fn stacks_of_all(steps: &str) -> Vec<[Vec<u32>; 3]> {
         let mut stacks = SampledStacks::default();
         stacks.add(SAMPLED);
@@ -713,7 +713,7 @@ mod tests {
         assert_eq!(last(sampled), [vec![0, 1, 3, 9], vec![]]);
         // The time outside belongs to samples outside.
         assert_eq!(last(&format!("{sampled} -")), [vec![0, 1, 2], vec![]]);
-        // The next call is assumed to come from the same caller; one of another function is not.
+        // The next call is assumed to come from the same caller; a call of another function is not.
         assert_eq!(last(&format!("{sampled} - +9")), [vec![0, 1, 3, 9], vec![]]);
         assert_eq!(last(&format!("{sampled} - +8")), [vec![0, 8], vec![]]);
         // The next sample outside does not belong to the call.
@@ -722,7 +722,7 @@ mod tests {
         assert_eq!(last(&format!("{sampled} s-,s-,s+4 - +9")), [vec![0, 1, 3, 9], vec![]]);
         // Calls inside the call stay there.
         assert_eq!(last(&format!("{sampled} +8")), [vec![0, 1, 3, 9, 8], vec![]]);
-        // Two calls in a row are sampled inside.
+        // Samples are taken inside two consecutive calls.
         assert_eq!(last(&format!("{sampled} - +9 s-,s-,s+5,s+49 -")), [vec![0, 1, 2], vec![]]);
         // The calls of this thread are not recorded.
         assert_eq!(last("s+0,s+1,s+49"), [vec![], vec![0, 1]]);
@@ -755,11 +755,11 @@ mod tests {
         let one = "both +0 s+0,s+1,s+2 +31 s-,s+3,s+4,s+49 -";
         let without_functions = format!("{one} +31 s-,s-,s-,s-,s+49 -");
         assert_eq!(last(&format!("{without_functions} +31")), [vec![0, 1, 3, 4, 31], vec![]]);
-        // Functions without the outermost ones show where the sampled call itself comes from, and nothing about other calls.
+        // A sample without its outermost functions shows where the sampled call itself comes from, and nothing about other calls.
         let cut = format!("{one} +31 s-,s-,s-,s-,s+4,s+48");
         assert_eq!(last(&cut), [vec![0, 4, 31], vec![]]);
         assert_eq!(last(&format!("{cut} - +31")), [vec![0, 1, 3, 4, 31], vec![]]);
-        // While there is no other, it is used.
+        // A sample without its outermost functions is used as long as there is no complete one.
         let all_cut = "both +0 s+0,s+4,s+48 +31 s-,s+48 - +31";
         assert_eq!(last(all_cut), [vec![0, 4, 31], vec![]]);
         let whole = format!("{all_cut} s-,s-,s+1,s+5,s+49 - +31");
@@ -825,7 +825,7 @@ mod tests {
         assert_eq!(last(&format!("{ended} s-,s+23")), [vec![], vec![0, 20]]);
         assert_eq!(last(&format!("{ended} s-,s+23 s-,s-,s+24")), [vec![], vec![0, 20, 24]]);
         assert_eq!(last(&format!("{ended} s-,s+23 s-,s+25")), [vec![], vec![0, 20, 40, 23]]);
-        // The program has no frame, and is sampled in a function that is recorded later than its sample counts.
+        // The program has no recorded frame. It is sampled in function 40 before a call of that function is recorded.
         let without_frame = "both s+0,s+20 s-,s+40";
         assert_eq!(last(without_frame), [vec![], vec![0, 20]]);
         assert_eq!(last(&format!("{without_frame} +40 - s-,s+21")), [vec![], vec![0, 21]]);

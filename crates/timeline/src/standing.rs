@@ -1,6 +1,6 @@
 //! Decides which devices' joules are added up for a node. Two counters that rise in step to the last tick are the same one: the
-//! dies of a package may have one counter, and each partition of a GPU may show that of the whole package. A counter of several
-//! parts that counts less than they do is not the node's total.
+//! dies of a package may have one counter, and each partition of a GPU may show that of the whole package. A counter that
+//! should contain other devices, but counts less than they do, is left out.
 //!
 //! Two counters are compared only if they may be the same one according to what is known of the hardware, or if they are of
 //! another tool's trace and their names differ only in numbers. Then only their values decide. Until then the later one's
@@ -9,8 +9,8 @@
 use crate::agreement;
 use crate::attributor::{Attributor, Device, DeviceInfo, Standing, Unit};
 use crate::sameness::{Compare, Sameness, sameness, sameness_by_values_alone};
-use crate::topology::{CountedPart, is_mi250x};
-use ampere_model::counted::without_numbers;
+use crate::topology::CountedPart;
+use ampere_model::counted::{is_mi250x, without_numbers};
 use ampere_model::text::joules;
 
 /// Whether two devices may have the same counter, by what is known about them.
@@ -75,7 +75,7 @@ impl Attributor {
             if may_be_one(of(other), of(last)) {
                 return Some((other, last, by_values));
             }
-            // Which of two numbered counters shows the other's does not depend on their order in the trace.
+            // Which of two numbered counters is taken to repeat the other does not depend on their order in the trace.
             let is_first = self.order(other) < self.order(last);
             let (first, second) = if is_first { (other, last) } else { (last, other) };
             let differ_only_in_numbers = differ_only_in_numbers(&self.devices[other], &self.devices[last]);
@@ -91,7 +91,7 @@ impl Attributor {
         }
     }
 
-    /// Returns the key by which devices are in the order of the numbers in their names.
+    /// Returns a key that sorts devices by the numbers in their names.
     fn order(&self, device: usize) -> (usize, &str) {
         let counter = self.devices[device].info.counter.as_str();
         (counter.len(), counter)

@@ -1,9 +1,9 @@
 //! Time as a metric: a device whose counter is the clock, for a time profile with no counter at all.
 //!
-//! Each node has one, for its ranks. Every active rank gets all of the time (a second is not shared). So the exclusive figures
-//! are the times in functions themselves, the inclusive ones are the times in functions and in those that they called, and idle
-//! is the time in which no rank of the node had a frame open. The time starts with the first event of the node's ranks, and ends
-//! with the last.
+//! Each node has one time device, for its ranks. Every active rank gets all of the time (a second is not shared). So the
+//! exclusive figures are the times in functions themselves, the inclusive ones are the times in functions and in those that they
+//! called, and idle is the time in which no rank of the node had a frame open. The time starts with the first event of the node's
+//! ranks, and ends with the last.
 
 use crate::counter_traits::CounterTraits;
 use crate::device::{Device, DeviceInfo, Unit, Views};

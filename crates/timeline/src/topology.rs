@@ -5,18 +5,19 @@
 //! 1. `locations` of its `[[device]]`;
 //! 2. PCI address, then UUID, if both the stream's device (in the system tree) and the counter have them. In a trace, the process
 //!    and the number of a stream, or else its context, take the place of a UUID if the stream is the counter's scope ([`CONTEXT`]);
-//! 3. `ranks` of the `[[device]]`, if only one GPU's lists its process;
+//! 3. `ranks` of the `[[device]]`, if the rank of the stream's process is listed for only one GPU;
 //! 4. the number in the system tree, if it is not the one in the stream's name;
 //! 5. the number in the stream's name (else in the system tree), counted among the GPUs that its process may see
 //!    ([`visible`]): `HIP[0:0]` of a process with `ROCR_VISIBLE_DEVICES=3` is on the node's GPU 3.
 //!
 //! For the *ranks* view, and a process:
 //!
-//! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it has `"found"`;
+//! 1. the counter's `[[device]]`, if there is one: the processes whose ranks it lists, or all processes if it lists none, unless
+//!    its `ranks` is `"found"`;
 //! 2. its GPU streams: it draws from the same devices, if streams and counter can be compared;
-//! 3. the GPUs on which it has had queues, by its driver ([`QUEUES`]), if one of them has a counter: this is observed, and
-//!    addresses need no numbering. If it has not opened AMD's driver, it draws from none, unless the counter counts the CPU's
-//!    cores, too;
+//! 3. the GPUs on which it has had queues, according to the driver ([`QUEUES`]), if one of them has a counter: this is observed,
+//!    and addresses need no numbering. If it has not opened AMD's driver, it draws from no GPU that may be AMD's, unless the
+//!    counter counts the CPU's cores, too;
 //! 4. the GPUs that it may see, if these are not all of them;
 //! 5. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
 //!    another GPU, and the order of GPUs is not reliable;
@@ -32,7 +33,7 @@
 //! These are functions without state or IO: the same evidence gives the same links, live and from the run's own trace.
 
 use ampere_model::QUEUES;
-use ampere_model::counted::without_numbers;
+use ampere_model::counted::{is_mi250x, without_numbers};
 use ampere_settings::{DeviceSetting, Ranks};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -57,7 +58,7 @@ pub struct Evidence {
     pub accelerator: Accelerator,
 }
 
-/// The start of a made-up UUID that only streams of a trace on one GPU and the counters with this scope have.
+/// The prefix of a made-up UUID. In a trace, only the streams on one GPU and the counters with this scope have the same one.
 pub const CONTEXT: &str = "context ";
 
 /// A GPU stream's device, as far as it is known.
@@ -87,8 +88,8 @@ pub struct CounterEvidence {
     /// Whether the counter has always shown 0.
     #[serde(default)]
     pub silent: bool,
-    /// In a trace whose processes each record their own GPU by the same name, the location groups of this one's processes, or
-    /// their [`Evidence::owner`]: no other process draws from it. If empty, any process may.
+    /// In a trace whose processes each record their own GPU under the same name, the location groups of this counter's processes,
+    /// or their [`Evidence::owner`]: no other process draws from it. If empty, any process may.
     #[serde(default)]
     pub own: Vec<String>,
     /// Whether the counter's value has risen.
@@ -335,7 +336,8 @@ impl Node<'_> {
         let (on, own) = accelerator.uuid.as_ref().zip(counter.evidence.uuid.as_ref())?;
         match [on, own].map(|uuid| uuid.starts_with(CONTEXT)) {
             [true, true] if on == own => Some(Some(format!("the scope of the counter is {on}"))),
-            // Several contexts and streams may be on one GPU, so another one is on another GPU only if that has a counter, too.
+            // Several contexts and streams may be on one GPU. So another context is known to be on another GPU only if there is
+            // a counter with that context, too.
             [true, true] => {
                 let has_own = self.gpus().any(|other| other.part.evidence.uuid.as_ref() == Some(on));
                 has_own.then_some(None)
@@ -345,7 +347,7 @@ impl Node<'_> {
         }
     }
 
-    /// Whether a stream and a counter show in the same way which GPU is theirs.
+    /// Whether a stream and a counter identify their GPUs in the same way.
     fn can_be_compared(
         &self,
         device: &Candidate,
@@ -595,7 +597,7 @@ impl Node<'_> {
         counter.number.zip(chosen).is_some_and(|(number, chosen)| !chosen.contains(&number))
     }
 
-    /// Returns the numbers of the counters that count what a process may see. The error is a UUID that no counter has.
+    /// Returns the numbers of the counters that count the GPUs that a process may see. The error is a UUID that no counter has.
     fn chosen(&self, of: &CountedPart, entries: &[Entry]) -> Result<BTreeSet<u32>, UnknownUuid> {
         let mut chosen = BTreeSet::new();
         for entry in entries {
@@ -664,12 +666,6 @@ fn same_uuid(counter: &CountedPart, uuid: &str) -> bool {
     counter.evidence.uuid.as_ref().is_some_and(|own| own.to_ascii_lowercase().starts_with(&uuid))
 }
 
-/// Whether a model is the GPU with two dies in a package, which libraries of different ages name differently.
-pub(crate) fn is_mi250x(model: &str) -> bool {
-    let model = model.to_ascii_uppercase();
-    ["MI250", "MI200", "0X740C", "0X7408"].iter().any(|name| model.contains(name))
-}
-
 /// Whether a GPU's model is an MI300A, whose counter is that of its whole socket.
 pub fn has_cores(model: &str) -> bool {
     let model = model.to_ascii_uppercase();
@@ -684,7 +680,7 @@ fn target_of_stream(
     vendor: Vendor,
 ) -> Result<(Target, String), UnknownTarget> {
     let (number, source) = match (stream_number(name), evidence.accelerator.number) {
-        // The tree does not count as the process does.
+        // The system tree numbers the GPUs differently from the process.
         (Some(number), Some(on)) if number != on => {
             return Ok((Target::Number(on), format!("device {on} in the system tree")));
         }
@@ -702,7 +698,7 @@ fn target_of_stream(
         Some(Entry::Uuid(uuid)) => {
             Ok((Target::Uuid(uuid.clone()), format!("device {number} in {source}, of {because}")))
         }
-        // Not every tool counts among the visible GPUs only.
+        // Some tools number all GPUs of the node, and not only the visible ones.
         None if entries.contains(&Entry::Number(number)) => {
             Ok((Target::Number(number), format!("device {number} in {source}, one of {because}")))
         }

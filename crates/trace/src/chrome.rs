@@ -77,7 +77,7 @@ pub struct Curve {
 pub enum Watts {
     /// The whole power; which part is static is not known.
     All(f64),
-    /// The power that the device draws without the job, and what is above it.
+    /// The power that the device draws without the job, and the power above it.
     Parts([f64; 2]),
 }
 
@@ -186,7 +186,7 @@ pub struct Part {
 /// the number of events written so far and the expected number.
 ///
 /// # Errors
-/// A trace that cannot be read, or an output that cannot be written.
+/// A trace cannot be read, or the output cannot be written.
 pub fn write(
     parts: &[Part],
     choice: &Choice,
@@ -405,8 +405,8 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(process)
     }
 
-    /// Names the nodes first, under which the power of their devices is shown, then ranks and GPU contexts in the trace's
-    /// order.
+    /// Names first the nodes, below which the power of their devices is shown, and then the ranks and GPU contexts, in the
+    /// trace's order.
     fn name_locations(&mut self, choice: &Choice) -> io::Result<()> {
         let mut nodes: Vec<String> = self.summary.devices.iter().map(|device| device.node.clone()).collect();
         nodes.sort_unstable();

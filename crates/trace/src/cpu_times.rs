@@ -47,7 +47,7 @@ impl CpuTimes {
         !self.by_class.is_empty()
     }
 
-    /// Returns the seconds that a location has used up to this event's time, if the event is one of the metric.
+    /// Returns the seconds that a location has used up to this event's time, if the event is a value of the metric.
     pub fn read(
         &mut self,
         location: LocationRef,
@@ -61,7 +61,7 @@ impl CpuTimes {
         Some(value * seconds_per_unit)
     }
 
-    /// Returns the seconds that other jobs have used, if the event is one of their metric.
+    /// Returns the seconds that other jobs have used, if the event is a value of the metric for them.
     pub fn read_other_jobs(&self, metric: MetricRef, values: &[MetricValue]) -> Option<f64> {
         let value = values.get(*self.other_jobs.get(&metric.class)?)?;
         Some(number(*value) * 1e-9)

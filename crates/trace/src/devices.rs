@@ -78,7 +78,8 @@ impl<'a> TraceDevices<'a> {
         self.found = found;
     }
 
-    /// Returns the powers that are used on nodes where no energy of the same part has risen, and these energies.
+    /// Returns the power metrics to use on nodes where no energy metric of the same part has risen, and the energy metrics that
+    /// they replace.
     pub fn exceptions(&self, attributor: &Attributor) -> OnNodes {
         let left_out = self.series.iter().filter(|(_, device)| device.is_none()).map(|(series, _)| series);
         let rises = |found: &&Found| found.number.is_some_and(|number| attributor.devices[number].rises());
@@ -159,7 +160,8 @@ impl<'a> TraceDevices<'a> {
                 if counter.is_none() && !counters.is_empty() {
                     return None;
                 }
-                // A counter that streams on several GPUs have recorded, or one of several for one GPU, is not known to be its.
+                // If streams on several GPUs have recorded this counter, or if one GPU has several counters, it is unknown which
+                // GPU this counter is about.
                 let is_its = |other: &Series| self.accelerator(&found, *other) == accelerator;
                 if !counters.iter().all(|other| match is_first(&other) {
                     true => other.series.iter().all(is_its),
@@ -192,8 +194,9 @@ impl<'a> TraceDevices<'a> {
         device
     }
 
-    /// Returns the accelerator that another tool's counter is about, according to its scope, or to its recorder if its name has no
-    /// number: one stream may record the counters of all GPUs.
+    /// Returns the accelerator that another tool's counter is about, according to the scope of its values. Without a scope, it is
+    /// the accelerator of the recorder, but only if the counter's name has no number: one stream may record the counters of all
+    /// GPUs.
     fn accelerator(&self, found: &Found, series: Series) -> Option<Accelerator> {
         let may_be_gpu = matches!(found.counted.level, None | Some(Level::Gpu | Level::GpuBoard));
         let has_number = || metric_number(&found.device.metric).or(found.counted.number).is_some();
@@ -203,7 +206,7 @@ impl<'a> TraceDevices<'a> {
     }
 
     /// Returns the only processes that can draw from a device, if the trace states them. Ampere's own traces state them in a
-    /// property, others by the scope of the values, unless that is only the recorder.
+    /// property, other traces by the scope of the values, unless that scope is only the recorder.
     fn own(&self, found: &Found) -> Vec<String> {
         let stated = evidence::own(
             self.definitions,
@@ -223,7 +226,7 @@ impl<'a> TraceDevices<'a> {
     }
 }
 
-/// Returns the text `package 0, rank 3`.
+/// Joins the names of a part and a recorder to a text such as `package 0, rank 3`.
 fn both(part: &str, recorder: &str) -> String {
     if part.is_empty() { recorder.to_owned() } else { format!("{part}, {recorder}") }
 }

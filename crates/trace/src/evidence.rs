@@ -16,7 +16,7 @@
 //! | the metrics that a counter contains, separated by spaces (by newlines, if a name has spaces) | the same, [`PARTS_OF`] |
 //! | where a counter wraps | the same, [`RANGE_OF`] |
 //! | the power of a counter's device without the job, in microwatts | the same, [`BASELINE_OF`] |
-//! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
+//! | a counter's GPU | a system tree node of the class [`COUNTER`], with the metric's name and a device's properties as above |
 
 use crate::places::{node_of_tree, process_of};
 use crate::series::Series;
@@ -119,8 +119,9 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
     }
 }
 
-/// Returns the device of a GPU stream. If the trace states neither its address nor its UUID, the streams with one number of a
-/// process have the same, and of those without a number, the streams of a context.
+/// Returns the device of a GPU stream. If the trace states neither the device's address nor its UUID, the streams of a process
+/// whose names have the same device number share a device. Streams whose names have no number share a device if they have the
+/// same context.
 fn of_stream(definitions: &Definitions, location: LocationRef) -> Option<Accelerator> {
     let stream = definitions.locations.get(location)?;
     let is_stream = stream.kind == otf2::LocationType::AcceleratorStream;
@@ -141,7 +142,7 @@ fn of_stream(definitions: &Definitions, location: LocationRef) -> Option<Acceler
     Some(Accelerator { uuid: Some(made_up), ..stated })
 }
 
-/// Returns the device that a counter is about: that of the streams that are the scope or, without a scope, the recorder.
+/// Returns the device that a counter is about: the device of the streams in its scope or, without a scope, of its recorder.
 pub(crate) fn accelerator_of(definitions: &Definitions, series: &Series) -> Option<Accelerator> {
     let instance = series.instance.and_then(|instance| definitions.metric_instances.get(instance));
     match instance.map(|instance| (instance.scope, instance.scope_number)) {
@@ -313,7 +314,7 @@ pub fn counter_node(
     })
 }
 
-/// Returns the nodes with GPUs whose counters are those of whole sockets.
+/// Returns the nodes that have GPUs whose counters measure whole sockets.
 pub fn nodes_with_sockets(definitions: &Definitions) -> BTreeSet<String> {
     let nodes = definitions.system_tree_nodes.iter();
     nodes

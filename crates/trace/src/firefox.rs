@@ -1,6 +1,6 @@
-//! Writes a run as a profile for the Firefox Profiler (its "processed profile format", version 60, which newer ones convert). A
-//! sample is a call path of a thread in an interval between two samples of a counter, and weighs its microjoules. The power of
-//! each device is a counter in picowatt-hours. Joules that belong to no location (idle, lost, or used
+//! Writes a run as a profile for the Firefox Profiler (its "processed profile format", version 60, which newer profilers
+//! convert). A sample is a call path of a thread in an interval between two samples of a counter, and weighs its microjoules. The
+//! power of each device is a counter in picowatt-hours. Joules that belong to no location (idle, lost, or used
 //! by other jobs) are samples of an extra thread of each node.
 
 use crate::calls::{Clock, Location};
@@ -52,7 +52,7 @@ struct Power {
     joules: Vec<(f64, f64)>,
 }
 
-/// What was recorded of one trace.
+/// The samples and the powers of one trace.
 pub struct Recorded {
     names: Names,
     paths: Paths,

@@ -17,7 +17,7 @@ use std::path::Path;
 
 /// The name of the attribute with the number of coalesced calls, which only ampere's own traces have.
 pub const CALLS_NAME: &str = "ampere::calls";
-/// The name of the attribute with the id that a launch and what it launched have in common; only ampere's own traces have it.
+/// The name of the attribute with the id that a launch and the launched work have in common; only ampere's own traces have it.
 pub(crate) const CORRELATION_NAME: &str = "ampere::correlation";
 /// The metric of a location's own CPU time: cumulative, in seconds.
 pub(crate) const CPU_TIME: &str = "ampere::cpu_time";

@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 #[derive(Clone, Default)]
 pub(crate) struct LeftOut {
     pub limits: BTreeSet<String>,
-    /// Powers of parts of a node that have an energy metric as well.
+    /// Power metrics of parts of a node for which the trace also has an energy metric.
     pub measured: BTreeSet<String>,
-    /// Powers in `measured` that are those of all parts of a kind, next to energies of single parts.
+    /// Power metrics in `measured` that count all parts of a kind, while the energy metrics count single parts.
     pub of_all: BTreeSet<String>,
-    /// Powers of unknown parts, in a trace that has energies.
+    /// Power metrics of unknown parts, in a trace that has energy metrics.
     pub of_unknown: BTreeSet<String>,
-    /// Powers, each with the power of the same device that is used instead.
+    /// Power metrics, each with the power metric of the same device that is used instead.
     pub same: BTreeMap<String, String>,
     /// Metrics with a unit that is not known, with that unit.
     pub without_unit: BTreeMap<String, String>,
@@ -81,7 +81,7 @@ impl LeftOut {
     }
 }
 
-/// Whether a unit is that of volts times amperes, such as `kVA`, which is more than the power that is used.
+/// Whether a unit is one of apparent power (volts times amperes), such as `kVA`. Apparent power exceeds the power that is used.
 fn is_apparent_power(unit: &str) -> bool {
     let letters: String = unit.chars().filter(|c| c.is_alphabetic()).collect();
     let word = letters.to_lowercase();
@@ -127,7 +127,7 @@ pub(crate) fn missing(
         let node = Place::new(definitions, series.location, series.instance, &member.name).node;
         let mut of_node = counted.iter().filter(|device| device.node == node);
         let sum: f64 = of_node.clone().map(|device| device.watts).sum();
-        // A power of a known part is that of all parts of its kind; see `of_all`.
+        // A power metric with a known part counts all parts of that kind; see `of_all`.
         if let Some(level) = Counted::by_name(&member.name).level {
             let parts = of_node.filter(|device| device.kind == level.kind());
             return watts

@@ -28,7 +28,7 @@
 //! power.rs             the power that is attributed to each location, recorded for the run's trace
 //! meters.rs            Cray's freshness, and meters that several nodes have recorded
 //! merged.rs            a trace's events with sampled frames around recorded calls
-//! nesting.rs           leaves that did not match
+//! nesting.rs           leave events that did not match the innermost region
 //! calls/               single calls with their joules
 //! replay/              a trace that is played into a live collector: `ampere replay`
 //! timeline.rs          joules over time, and the calls of one region

@@ -26,14 +26,15 @@ pub(crate) struct LocationState {
     pub(crate) depth: u64,
     /// The number of events after which the open frames end, and the time at which they do, if these are known.
     pub(crate) ends_after: Option<(u64, u64)>,
-    /// The number of calls that an enter counts as, unless it has a number of coalesced calls: 1, or 0 on a location of samples.
+    /// The number of calls that an enter counts as, unless it states a number of coalesced calls: 1, or 0 on a location of
+    /// samples.
     pub(crate) calls: u32,
     pub(crate) index: LocationIndex,
 }
 
 impl LocationState {
-    /// Counts an event. If it is known to be the location's last one, and readings of counters follow it, it also ends the frames
-    /// that are still open.
+    /// Counts an event. Ends the frames that are still open if this is known to be the location's last event and readings of
+    /// counters follow it.
     #[inline]
     pub(crate) fn count(&mut self, stream: &mut Stream) {
         self.events += 1;
@@ -114,7 +115,7 @@ pub(crate) fn add_locations(
         };
         let group = location.group.and_then(|g| definitions.location_groups.get(g));
         // The first thread of a group is the process' main thread, even if its events are missing. Every location of stack
-        // samples counts as a main one, whichever thread it belongs to, as in a live run.
+        // samples counts as that of a main thread, whichever thread it belongs to, as in a live run.
         let samples = evidence::samples(definitions, reference);
         let is_thread = kind == LocationKind::CpuThread
             && !evidence::is_of_other_threads(location)

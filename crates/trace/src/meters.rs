@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Cray's counters are updated ten times a second, and their freshness with them.
+/// Joules are in doubt if the freshness of Cray's counters did not change for this time. The counters and their freshness are
+/// updated ten times a second.
 const STALE_SECONDS_MIN: f64 = 1.0;
 
 /// The values of the metrics `freshness` of Cray's counters.
@@ -44,7 +45,7 @@ impl Freshness {
         let Some(position) = self.positions.get(&metric.class) else { return };
         let Some(value) = values.get(*position).map(|value| number(*value)) else { return };
         let (last, since, longest) = self.nodes.entry(node()).or_insert((value, time, 0));
-        // Several ranks may have read it, one of them a moment before another.
+        // Several ranks may have read the freshness, one of them a moment before another.
         if value > *last {
             (*last, *since) = (value, time);
         }
@@ -64,23 +65,25 @@ impl Freshness {
     }
 }
 
-/// The number of consecutive values of a print.
+/// The number of consecutive values in a print, which is a hash that works as a fingerprint.
 const VALUES: usize = 8;
-/// The number of prints that are kept of a device, and how many of them two recorders of one meter have in common at least: one
-/// of them may begin or end earlier than the other.
+/// The number of prints that are kept for each device, and the least number of them that two recorders of one meter have in
+/// common. These need not have all in common, because one recorder may begin or end earlier than the other.
 const PRINTS: usize = 16;
 const PRINTS_IN_COMMON_MIN: usize = 12;
-/// In the energies of a print, increases differ by at least this fraction: nodes of the same constant power show the same values.
+/// The increases in a print of energies must differ by at least this fraction, because nodes with the same constant power show
+/// the same values.
 const VARYING_MIN: f64 = 1.0 / 64.0;
 
-/// A device's values so far, as the least hashes of [`VALUES`] consecutive ones that differ.
+/// The prints of a device's values so far. A value that equals the one before is left out. Of the hashes of [`VALUES`]
+/// consecutive values, the least ones are kept.
 #[derive(Default)]
 pub(crate) struct Prints {
     /// The hash of all values that differ from the one before.
     all: u64,
     last: VecDeque<f64>,
     least: BTreeSet<u64>,
-    /// Whether a print came twice: the values are so few that those of another device may have the same prints.
+    /// Whether a print occurred twice. Then the values vary so little that another device may have the same prints.
     repeats: bool,
 }
 
@@ -114,7 +117,7 @@ fn hash_of(values: impl Iterator<Item = u64>) -> u64 {
     hasher.finish()
 }
 
-/// A device, and what its values have in common with those of another node if both are of one meter.
+/// A device, with the hashes that show whether a device of another node reads the same meter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Meter {
     pub node: String,
@@ -126,7 +129,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// `None` if the values cannot identify the meter, or the meter shows nothing.
+    /// Returns `None` if the values cannot identify the meter, or if the meter shows only zeros.
     pub fn new(node: &str, counter: String, prints: &Prints, has_known_part: bool) -> Option<Meter> {
         let has_prints = prints.least.len() == PRINTS && !prints.repeats;
         let is_unknown = !has_prints && !has_known_part && prints.last.iter().any(|value| *value != 0.0);
@@ -151,7 +154,8 @@ pub(crate) fn doubts_of_shared(meters: &[Meter]) -> Vec<String> {
     shared(meters, is_same, line)
 }
 
-/// Returns a note for each meter that several nodes may have recorded, if its values do not show it.
+/// Returns a note for each meter that several nodes may have recorded, and whose values vary too little to show whether they
+/// have.
 pub(crate) fn notes_of_shared(meters: &[Meter]) -> Vec<String> {
     let is_same = |one: &Meter, other: &Meter| one.all.is_some() && one.all == other.all;
     let line = |counter: &str, nodes: String, count: usize| {

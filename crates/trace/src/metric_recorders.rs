@@ -35,20 +35,21 @@ const UPDATES: f64 = 2.0;
 const PROVING_RISE_RATIO: f64 = 10.0;
 /// A counter that stands still at this fraction of its readings is updated less often than it is read.
 const STILL_PART_MIN: f64 = 0.2;
-/// A counter is absolute if its first value is as much as it gains in this time. One that starts at 0 in each process differs
-/// less between processes, which start together.
+/// A counter is absolute if its first value is at least as much as it gains in this time. A counter that starts at 0 in each
+/// process differs less between processes, because these start together.
 const START_SECONDS: f64 = 10.0;
-/// Absolute counters that have gained this much before, and agree, are one.
+/// Two absolute counters that agree are one counter if their first values are at least as much as they gain in this time.
 const AGREEING_SECONDS: f64 = 100.0;
-/// Differences of two recorders of one counter change by less than it gains in this time, or change back at once.
+/// The difference between two recorders of one counter changes by less than the counter gains in this time, or changes back at
+/// once.
 const DRIFT_SECONDS: f64 = 0.02;
 const DRIFT_READINGS_MIN: u32 = 8;
-/// Where steps from one difference to the next are this small, squared and as a fraction of the variance, the differences
-/// drift. Of independent differences it is 2.
+/// The differences drift if the squares of the steps from each one to the next are less than this fraction of their variance.
+/// For independent differences, this ratio is 2.
 const DRIFTING_STEPS_MAX: f64 = 0.5;
 /// At least this fraction of the values that change must be the same for both recorders, apart from coincidences.
 const EQUAL_PART_MIN: f64 = 0.125;
-/// Equal values exceed coincidences by this many standard deviations.
+/// Equal values must exceed coincidences by at least this number of standard deviations.
 const EQUAL_DEVIATIONS: f64 = 3.0;
 /// At least this many updates show whether two recorders saw the same ones.
 const UPDATES_MIN: u32 = 8;
@@ -67,7 +68,8 @@ const COMPARED_MAX: usize = 1024;
 pub(crate) struct Recorders {
     counters: HashMap<Key, Vec<ReadBy>>,
     notes: Vec<String>,
-    /// Joules that are counted twice, or missing, if recorders read another number of counters, or that may be of another node.
+    /// Joules that are counted twice or missing if the recorders read more or fewer counters than assumed, or that may belong to
+    /// another node.
     doubtful_joules: f64,
 }
 
@@ -259,7 +261,7 @@ fn users(
                     all.push(recorder.filter(|process| has_threads(definitions, *process))?)
                 }
                 [] => return None,
-                // A package's counter that a process records for itself is not that process' alone.
+                // A package's counter that a process records for itself does not belong to that process alone.
                 _ if compared.is_shared && !track.place.are_others => return None,
                 users => all.extend_from_slice(users),
             }
@@ -409,7 +411,8 @@ impl Track {
         }
     }
 
-    /// Whether it shows only zeros for most of the time, from one on, while another recorder shows other values.
+    /// Whether the recorder showed other values at first and then, for most of the time, only zeros, while another recorder
+    /// continued to show other values.
     fn ends_in_zeros(&self, all: &[Track]) -> bool {
         let Some((first, last)) = self.nonzero else { return false };
         let zeros = self.shown.0.saturating_sub(last);
@@ -448,14 +451,14 @@ impl Track {
         self.first.zip(self.time).map_or(0, |(first, last)| last.saturating_sub(first))
     }
 
-    /// Whether it covers nine tenths of the time of another one.
+    /// Whether this track covers at least nine tenths of the time of another one.
     fn covers_most_of(&self, other: &Track) -> bool {
         let begin = self.first.max(other.first).unwrap_or(0);
         let both = self.time.min(other.time).unwrap_or(0).saturating_sub(begin);
         both >= other.covered() - other.covered() / 10
     }
 
-    /// Returns the value of an energy that was recorded first, and the rise per tick of its values, if both are above 0.
+    /// Returns the first recorded value of an energy, and the mean rise per tick of its values, if both are above 0.
     fn absolute(&self) -> Option<(f64, f64)> {
         let ((begin, first), (end, last)) = (self.first_shown.filter(|_| !self.was_reset)?, self.shown);
         let rise = (last - first) / end.saturating_sub(begin) as f64;
@@ -483,9 +486,9 @@ struct Compared {
     tracks: Vec<Track>,
     /// The number of recorders that are not compared.
     left_out: usize,
-    /// For each recorder, an earlier one that reads the same counter, by all readings so far. Recorders with the same leader are
-    /// not compared with each other, because both are compared with the leader. If one of them turns out to read another
-    /// counter, it has no leader from then on, and comparing continues.
+    /// For each recorder, an earlier one that, according to all readings so far, reads the same counter. Recorders with the same
+    /// leader are not compared with each other, because both are compared with the leader. If one of them turns out to read
+    /// another counter, it has no leader from then on, and comparing continues.
     leaders: Vec<Option<usize>>,
     /// Each pair of recorders, the earlier in `tracks` first: (0, 1), (0, 2), (1, 2), (0, 3)...
     pairs: Vec<Pair>,
@@ -552,12 +555,13 @@ impl Drift {
     }
 }
 
-/// How many of a recorder's values that differ from its previous one are equal to the other's last value.
+/// Counts the values of one recorder that differ from its previous value, and how many of these equal the last value of the other
+/// recorder.
 #[derive(Clone, Copy)]
 struct Equality {
     varying: u32,
     equal: u32,
-    /// The number of values that are equal to the other's value before its last one.
+    /// The number of these values that equal the other recorder's value before its last one.
     by_chance: u32,
 }
 
@@ -580,7 +584,7 @@ struct SeenUpdates {
     has_risen: [bool; 2],
     /// The difference at the last comparison.
     difference: Option<f64>,
-    /// The number of comparisons in which the difference had not changed, or had.
+    /// The number of comparisons in which the difference had not changed, and of those in which it had.
     same: u32,
     changed: u32,
 }
@@ -588,7 +592,7 @@ struct SeenUpdates {
 impl SeenUpdates {
     const NEW: SeenUpdates = SeenUpdates { has_risen: [false; 2], difference: None, same: 0, changed: 0 };
 
-    /// Processes a rise. If it is not known to be one update, what was seen before is not comparable.
+    /// Processes a rise. If it is not known to be one update, the updates seen before it are discarded.
     fn see(&mut self, recorder: usize, (first, second): (f64, f64), is_one_update: bool) {
         if !is_one_update {
             (self.has_risen, self.difference) = ([false; 2], None);
@@ -618,7 +622,7 @@ impl Pair {
     };
 
     /// Compares two readings. `reach` is the most that the counter can have gained in `seconds`, the time between them.
-    /// `second_is_later`: the second recorder read last.
+    /// `second_is_later` states that the second recorder's reading is the later one.
     fn compare(&mut self, (first, second): (f64, f64), seconds: f64, reach: f64, second_is_later: bool) {
         self.first.get_or_insert((first, second));
         let difference = second - first;
@@ -683,7 +687,7 @@ impl Compared {
         self.pairs[pair(first, second)].compare(both, seconds, reach, second == later);
     }
 
-    /// Compares the last reading of a recorder with the one of another that lies between its last two.
+    /// Compares the last two readings of a recorder with the last reading of another one, if that lies between them.
     fn follow(&mut self, other: usize, at: usize) {
         let (own, of_other) = (&self.tracks[at], &self.tracks[other]);
         let (Some(time), Some((begin, joules)), Some(between)) = (own.time, own.previous, of_other.time)
@@ -731,7 +735,7 @@ impl Compared {
                     counter.iter().map(|other| self.verdict(*other, track)).collect();
                 verdicts.contains(&Verdict::One) && !verdicts.contains(&Verdict::Two)
             };
-            // A name says that there is one node.
+            // Recorders of the whole node read one counter, unless their values show otherwise.
             let may_be_read_by = |counter: &Vec<usize>| {
                 counter.iter().all(|other| {
                     let [one, two] = [track, *other].map(|at| &self.tracks[at]);
@@ -791,7 +795,7 @@ impl Compared {
         let has_updates = same + changed >= UPDATES_MIN;
         let updates_differ = has_updates && same < changed && one.shows_updates() && other.shows_updates();
         let between_readings = one.changes + other.changes;
-        // One counter may be shown from different values on, but then rises by the same joules.
+        // Recorders may show one counter from different first values on, but then their joules rise equally.
         let by_absolute = self.verdict_of_absolute(one, other).filter(|_| !pair.equality.is_seen());
         let scopes_differ =
             one.own_part.is_some() && other.own_part.is_some() && one.own_part != other.own_part;
@@ -1001,7 +1005,7 @@ mod tests {
         for (starts, counters) in [
             ([9.1e5, 3.3e5], vec![vec![0], vec![1]]),
             ([9.1e5, 9.1e5], vec![vec![0, 1]]),
-            // Counters that started in each process, when it started.
+            // A counter that starts at 0 in each process, one of which started earlier.
             ([0.0, 200.0], vec![vec![0, 1]]),
         ] {
             let mut compared = compared(2);
@@ -1033,7 +1037,7 @@ mod tests {
 
     #[test]
     fn gpus_with_noise_of_their_own_are_not_taken_for_one() {
-        // Up to 32 W, by the numbers of a generator.
+        // Pseudo-random noise of up to 32 W.
         let noise = |of: u64, at: u64| {
             let mixed = (at * 2 + of + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -1074,7 +1078,7 @@ mod tests {
 
     #[test]
     fn recorders_that_differ_late_read_two_counters() {
-        // Until a time, all have the same power.
+        // Before the reading `until`, all recorders have the same power.
         for (until, watts) in
             [(600, [100.0, 300.0, 500.0]), (1070, [100.0, 300.0, 600.0]), (600, [500.0, 100.0, 300.0])]
         {

@@ -3,7 +3,7 @@
 //!
 //! A matching `[[device]]` defines the meaning of a metric's values. Without one, the metric's unit and exponent define it or,
 //! because Score-P records PAPI's counters without a unit, its name. OTF2's mode defines the time that a power value belongs to.
-//! Without any `[[device]]`, every energy is a device, and so is every power of something that has no energy in the trace.
+//! Without any `[[device]]`, every energy is a device, and so is every power of a part that has no energy in the trace.
 
 use crate::evidence;
 use crate::index::{quality_of, recorded_metrics};
@@ -40,7 +40,7 @@ pub(crate) struct Metrics {
     /// Metrics that look like energy or power but are not devices.
     pub left_out: LeftOut,
     /// Powers that are devices on some nodes only: the trace has an energy of the same part, but on these nodes it is absent or
-    /// never rises. Its energies are not devices there.
+    /// never rises. These energies are exceptions, too, because they are not devices there.
     exceptions: OnNodes,
     /// Whether some metric is an energy or a power by its definition, or the settings make one a device.
     pub energy_is_known: bool,
@@ -105,8 +105,8 @@ impl Metrics {
         values_of(&self.doubtful, metric, values)
     }
 
-    /// Returns the powers on nodes where no energy of the same part rises, and the energies that do not. `left_out` are series that
-    /// are not devices.
+    /// Returns the power metrics on nodes where no energy of the same part rises, and the energies that they replace. `left_out`
+    /// are series that are not devices.
     pub fn find_exceptions<'a>(
         &self,
         definitions: &Definitions,
@@ -321,8 +321,8 @@ impl PartNames {
         }
     }
 
-    /// Returns the GPU's number in the name of another tool's metric, if that tool counts from 0 on. Cray's accelerators are
-    /// packages, and the numbers of Linux' chips are addresses.
+    /// Returns the GPU's number in the name of another tool's metric, if that tool counts from 0 on. Cray's numbers are
+    /// those of accelerators, and those of Linux' chips are addresses.
     fn gpu_number(&self, metric: &str, counted: Counted) -> Option<u32> {
         let family = without_numbers(metric);
         let is_number = counted.level == Some(Level::Gpu)
@@ -449,7 +449,7 @@ impl Found {
         self.number
     }
 
-    /// Returns the text `package-0 on n1`.
+    /// Returns a text such as `package-0 on n1`.
     pub fn text(&self) -> String {
         let counter = self.recorded.counter(&self.device.metric);
         let node = &self.device.node;

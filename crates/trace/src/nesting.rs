@@ -12,8 +12,9 @@ pub(crate) struct Nesting {
 }
 
 impl Nesting {
-    /// `ends` has the last enter or leave of each region that is open at the end of its location. If the counters were not read
-    /// for much longer, the region has all of its joules. `readings`: the first and the last one.
+    /// `ends` has, for each region that is open at the end of its location, the time of the location's last event. If the
+    /// counters were not read for much longer, the region has all of its joules. `readings` are the times of the first and the
+    /// last reading.
     pub fn of(found: &otf2::Nesting, ends: &[u64], readings: Option<(u64, u64)>) -> Nesting {
         let otf2::Nesting { reordered, unmatched, reversed, unended } = *found;
         let (first, last) = readings.unwrap_or_default();

@@ -142,7 +142,7 @@ pub fn cores() -> usize {
 /// Reads the whole trace in one thread, several times if necessary.
 ///
 /// # Errors
-/// A trace that cannot be read, or has no device; a recorder's failure.
+/// The trace cannot be read, or has no device, or a recorder fails.
 pub fn attribute(
     path: &Path,
     config: &Config,
@@ -729,8 +729,8 @@ impl<'a> Feed<'a> {
         threads_without_frames(self.devices.definitions(), &self.devices.found, has_frames)
     }
 
-    /// Sets the first and the last time at which functions ran on each node. In ampere's own traces, the run is the time of its
-    /// samples.
+    /// Sets the first and the last time at which functions ran on each node. In ampere's own traces, a run lasts from its first
+    /// to its last sample.
     fn set_spans(&mut self) {
         if self.is_our_own() {
             return;
@@ -772,7 +772,7 @@ impl<'a> Feed<'a> {
         let mut waits_since = 0;
         if self.pipeline.waiting() > WAITING_MAX {
             self.pipeline.decide_before(until);
-            // In ampere's traces, a thread that runs has a point several times a second.
+            // In ampere's own traces, the CPU time of a running thread is recorded several times a second.
             waits_since = until.saturating_sub(self.pipeline.attributor.ticks_per_second);
         }
         let mut known_until = self.cpu_times.known_until(waits_since);

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The joules of parts may exceed those of their whole by this fraction, because different sensors measure them.
 const PARTS_EXCESS_MAX: f64 = 0.03;
-/// Two measurements of the same thing, such as a GPU that two libraries measure, may differ by this fraction.
+/// Two measurements of the same part, such as a GPU that two libraries measure, may differ by this fraction.
 const SAME_DIFFERENCE_MAX: f64 = 0.25;
 /// Parts may also exceed their whole by the energy that they use in this many seconds, but by a tenth at most, because they are
 /// read at other times.
@@ -25,8 +25,8 @@ const SUM_DIFFERENCE_MAX: f64 = 0.01;
 const WINDOW_DIFFERENCE_MAX: f64 = 0.1;
 /// The number of these parts of the run.
 const WINDOWS: u64 = 8;
-/// Two counters may be one if their joules differ by at most this fraction, even if their names do not show that they count one
-/// thing.
+/// Two counters may be one if their joules differ by at most this fraction, even if their names do not show that they count the
+/// same part.
 const EQUAL_DIFFERENCE_MAX: f64 = 0.001;
 /// A counter that always changes is stuck if it has not changed for this time, and for this many times the usual time between two
 /// changes.
@@ -94,7 +94,7 @@ fn seconds_of(attributor: &Attributor, device: usize) -> f64 {
     ticks as f64 / attributor.ticks_per_second as f64
 }
 
-/// Sets which devices contain which. `joules` is indexed by the attributor's number.
+/// Sets which devices contain which. `joules` takes the attributor's number of a device.
 pub(crate) fn relate(
     definitions: &Definitions,
     found: &mut [Found],
@@ -145,7 +145,8 @@ fn read_apart(seconds: f64) -> f64 {
     if seconds > 0.0 { (READ_APART_SECONDS / seconds).min(0.1) } else { 0.0 }
 }
 
-/// If more than this fraction of a power's readings, or of those that come out of order, is left out, the joules are in doubt.
+/// The joules are in doubt if more than this fraction of the readings is left out because they came out of order or, for a power,
+/// were misreadings.
 const MISREAD_RATIO_MAX: f64 = 0.01;
 
 /// Returns the reason if the readings of another tool's device do not show all of its energy: they came out of order, a power was
@@ -210,7 +211,7 @@ struct Node<'a> {
     found: &'a [Found],
     devices: &'a [Device],
     attributor: &'a Attributor,
-    /// Whether the counter of a GPU contains the package with its number.
+    /// Whether the counter of a GPU contains the package with the same number.
     gpus_are_sockets: bool,
 }
 
@@ -361,8 +362,8 @@ impl Node<'_> {
         }
     }
 
-    /// Returns a doubt if a counter with an unknown name, together with those whose names differ from its only in numbers, has the
-    /// joules of all counters with `known` names or, without any, of at least two others.
+    /// Returns a doubt if a counter with an unknown name has at least the joules of all counters with `known` names or, without
+    /// any, of at least two others. Counters whose names differ from this one's only in numbers are added to it.
     fn doubt_of_whole(&self, whole: usize, known: &[usize], others: &[usize]) -> Option<String> {
         let name = |at: usize| without_numbers(self.metric(at));
         let is_like = |at: &usize| {
@@ -376,7 +377,7 @@ impl Node<'_> {
         };
         let joules = |all: &[usize]| all.iter().map(|at| self.devices[*at].joules).sum::<f64>();
         let (own, sum) = (self.devices[whole].joules + joules(&like), joules(contained));
-        // The first one of them states it for all.
+        // The doubt is stated only once, with the first of these counters.
         let is_first = like.iter().all(|at| *at > whole);
         let is_doubt = is_first && are_in_doubt(sum, own) && own >= sum * (1.0 - PARTS_EXCESS_MAX);
         is_doubt.then(|| {
@@ -427,7 +428,7 @@ impl Node<'_> {
         })
     }
 
-    /// Adds a doubt for every two counters that have the same joules and, by their names, may be one.
+    /// Adds a doubt for every pair of counters that have the same joules and, according to their names, may be one.
     fn doubt_equal(&self, parts: &[Vec<usize>], doubts: &mut Vec<String>) {
         let is_top =
             |at: usize| !self.devices[at].is_stated && !parts.iter().any(|parts| parts.contains(&at));
@@ -461,8 +462,8 @@ impl Node<'_> {
         }
     }
 
-    /// Whether two counters, of different libraries, count the same thing. `whole` must have more joules than `part` or, if
-    /// both have the same, be the first.
+    /// Whether two counters, of different libraries, count the same part. `whole` must have more joules than `part` or, if both
+    /// have the same joules, come first.
     fn is_same(&self, whole: usize, part: usize) -> bool {
         let (of, other) = (&self.devices[whole], &self.devices[part]);
         let (Some(library), Some(others)) = (self.library(whole), self.library(part)) else { return false };
@@ -601,7 +602,7 @@ impl Node<'_> {
 
     /// Finds the wholes with fewer joules than their parts.
     fn check(&self, parts: &[Vec<usize>], related: &mut Related) {
-        // Power supplies contain the others together.
+        // Only all power supplies together contain the other devices.
         let is_judged = |of: &Device| !of.is_stated && of.counted.level != Some(Level::Supply);
         for (whole, of) in self.devices.iter().enumerate().filter(|(_, of)| is_judged(of)) {
             let own = &parts[whole];

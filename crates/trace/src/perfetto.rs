@@ -52,7 +52,7 @@ mod field {
 const BEGIN: u64 = 1;
 const END: u64 = 2;
 const COUNTER: u64 = 4;
-/// The number of the only sequence of packets, and its flags: the first packet forgets all names, and others need them.
+/// The number of the only sequence of packets, and its flags: the first packet clears all names, and the others need them.
 const SEQUENCE: u64 = 1;
 const CLEARED: u64 = 1;
 const NEEDS_NAMES: u64 = 2;

@@ -34,7 +34,7 @@ fn place_of_group(definitions: &Definitions, group: LocationGroupRef) -> Option<
 }
 
 /// Returns the name of the node that contains a place in the tree: the outermost part that shares memory, whatever its class is,
-/// or else by its class.
+/// or else a part whose class is that of a node.
 pub(crate) fn node_of_tree(definitions: &Definitions, at: Option<SystemTreeNodeRef>) -> String {
     let path = path_of(definitions, at);
     node_place(definitions, &path).map_or_else(String::new, |place| node_name(definitions, &path[place..]))
@@ -53,7 +53,7 @@ fn node_name(definitions: &Definitions, path: &[&SystemTreeNode]) -> String {
         .filter(|path| node_place(definitions, path) == Some(0))
         .partition(|path| names(path) == own_names);
     if same.len() > 1 {
-        // The other ones count only if location groups are in them.
+        // The other nodes count only if they contain location groups.
         let groups = definitions.location_groups.iter();
         let used: HashSet<*const SystemTreeNode> = groups
             .flat_map(|(group, _)| path_of(definitions, place_of_group(definitions, group)))
@@ -115,7 +115,7 @@ pub(crate) fn doubt_of_nodes(definitions: &Definitions) -> Option<String> {
 /// Returns the reason if ranks ran on nodes without a counter. `counted` has the nodes of all devices.
 pub(crate) fn doubt_of_uncounted(definitions: &Definitions, counted: &BTreeSet<String>) -> Option<String> {
     const NAMES_MAX: usize = 4;
-    // What is counted outside of the nodes may be theirs.
+    // A device outside of the nodes may count their energy.
     if counted.is_empty() || counted.contains("") {
         return None;
     }
@@ -305,7 +305,7 @@ pub(crate) struct Place {
     pub counted: Counted,
     /// The processes that the values are about, according to the trace.
     pub users: Vec<LocationGroupRef>,
-    /// Whether any of these processes is not the recorder's.
+    /// Whether any of these processes is not the one that records the values.
     pub are_others: bool,
     /// Whether the trace has several nodes and the values are about none of them, or about several.
     pub is_outside: bool,

@@ -33,11 +33,11 @@ const VALUES_AT_ONCE: usize = 256;
 pub struct Recorded {
     /// The attributed power.
     pub power: Vec<Option<Spool>>,
-    /// What each location has used waiting: see [`crate::waited_energy`].
+    /// The energy that each location used while waiting: see [`crate::waited_energy`].
     pub waited: Vec<Option<Spool>>,
 }
 
-/// What was recorded. Empty until the recording has ended.
+/// The recorded values. Empty until the recording has ended.
 pub type Values = Arc<Mutex<Recorded>>;
 
 /// A value, as it is stored in the spool.

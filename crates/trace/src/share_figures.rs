@@ -161,7 +161,7 @@ fn other_threads(definitions: &Definitions, parts: &mut [Part]) -> OtherThreads 
     })
 }
 
-/// The fraction of messages without a counterpart from which on they are mentioned.
+/// Messages without a counterpart are mentioned if they are at least this fraction of all messages.
 const UNMATCHED_PART_MIN: f64 = 0.01;
 
 /// Returns a note about messages without a counterpart. If some waiting was found, reports say that it is a lower bound.

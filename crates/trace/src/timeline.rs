@@ -222,7 +222,8 @@ impl Recorder for Bins {
         for bins in self.views.drain(..).flatten() {
             let info = &attributor.devices[bins.device].info;
             // Without kernels, their view is left out, as in other tables.
-            let idle = bins.series.keys().all(|name| self.names.all()[*name as usize].starts_with('('));
+            let is_rest = |name: &u32| REST_NAMES.contains(&&*self.names.all()[*name as usize]);
+            let idle = bins.series.keys().all(is_rest);
             if idle && bins.kind == ViewKind::Kernels && self.kinds.len() > 1 {
                 continue;
             }

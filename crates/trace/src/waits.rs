@@ -35,7 +35,7 @@ pub(crate) fn members_of(
     })
 }
 
-/// Whether processes of several nodes communicate.
+/// Whether processes of several nodes have a communicator in common.
 pub(crate) fn are_across_nodes(definitions: &Definitions) -> bool {
     let mut nodes_of = members_of(definitions).filter_map(|(_, members)| members).map(|members| {
         let mut nodes: Vec<String> =
@@ -147,7 +147,7 @@ pub fn operation_of_record(event: Record, comm: impl Fn(u32) -> Option<u32>) -> 
     let message = |of: ampere_ring::communication::Message, request| {
         Some(Message { peer: of.peer, comm: comm(of.communicator)?, tag: of.tag, request })
     };
-    // Most events are messages, which do not take the way through OTF2's form.
+    // Most events are messages. They are converted directly, without OTF2's form.
     match event {
         Record::MpiSend(of) => return message(of, None).map(Operation::Send),
         Record::MpiRecv(of) => return message(of, None).map(Operation::Receive),

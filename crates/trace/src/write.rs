@@ -94,7 +94,7 @@ pub struct TracedLocation<'a> {
     /// For a GPU stream, its device, and whether the stream is known to belong to its process.
     pub evidence: Evidence,
     pub samples: SampledFrames,
-    /// The location whose CPU time the records are; `None` for other records, or if that is not known.
+    /// The location whose CPU time the records contain; `None` for other records, or if that location is not known.
     pub cpu_time_of: Option<CpuTimeOf>,
     /// The records; `None` if the spool could not be made, which a note reports. The other locations are still written.
     pub spool: Option<&'a Spool>,
@@ -112,7 +112,7 @@ pub enum SampledFrames {
     On(usize, LocalLocation),
 }
 
-/// The location whose CPU time a location's records are.
+/// The location whose CPU time the records of a location contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuTimeOf {
     /// The CPU time of the location itself.
@@ -174,7 +174,7 @@ impl SampledMetric {
         SampledMetric { node, member, evidence, traits, which: String::new() }
     }
 
-    /// Describes what was counted on a node.
+    /// Describes the units of work, or the ranges, that were counted on a node.
     pub fn of_work(work: &ReplayedWork) -> SampledMetric {
         let kind = Counted::of_metric(&work.metric).map_or(Counted::Work, |(kind, _)| kind);
         let (description, unit) = kind.description();

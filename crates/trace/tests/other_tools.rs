@@ -145,7 +145,7 @@ impl Trace {
     }
 }
 
-/// Whether a note is made from the figures, and therefore also by the run that a replay is.
+/// Whether a note is made from the figures. A collector into which the trace is replayed makes such notes, too.
 fn is_of_figures(note: &str) -> bool {
     ["its energy is known for", "readings could not be true", "cannot be told"]
         .iter()
@@ -194,7 +194,7 @@ fn assert_incomplete(summary: &Summary, words: &str) {
     assert!(summary.run.missing.iter().any(|note| note.contains(words)), "{:?}", summary.run.missing);
 }
 
-/// Returns the joules of the devices of each node that functions have.
+/// Returns, for each node, the joules of its devices that are attributed to functions.
 fn attributed(summary: &Summary) -> BTreeMap<&str, f64> {
     let mut joules = BTreeMap::new();
     for of in &summary.devices {
@@ -459,7 +459,7 @@ fn numbers_from_one_are_those_from_zero() {
     assert_joules_are(&summary, 640.0);
 }
 
-/// In LIKWID's names, a package has none.
+/// LIKWID's names of a package's metrics do not name the package.
 #[test]
 fn the_package_of_likwid_contains_its_cores() {
     let package = counter(100.0);
@@ -598,7 +598,7 @@ fn a_counter_that_no_longer_changes_makes_a_run_incomplete() {
         let never = |_: u64| 1000.0;
         assert_incomplete(&of_node(&[(name, "J", &never)]), "its counter did not change for the last 4.00 s");
     }
-    // What a GPU or a core uses while it sleeps may be nothing.
+    // A GPU or a core may use no energy while it sleeps.
     let asleep = |at: u64| at.min(200) as f64;
     for name in ["rocm_smi:::energy_count:device=0", "x86_energy/CORE1/E"] {
         assert_complete(&of_node(&[(name, "J", &asleep)]));
@@ -616,7 +616,7 @@ fn crays_counters_whose_freshness_stands_still_make_a_run_incomplete() {
     assert_incomplete(&summary, "Cray's counters on a were not updated for 2.00 s");
 }
 
-/// The first process reads the counter that both read for a second only.
+/// Both processes read one counter, the first one only for a second.
 #[test]
 fn a_counter_has_the_readings_that_cover_the_longest_time() {
     let mut trace = Trace::new();
@@ -739,7 +739,7 @@ fn nodes_of_the_same_name_and_path_are_several() {
     }
 }
 
-/// The metrics have the names of hosts, the system tree those with their domain.
+/// The metrics have the hosts' names without their domain, the system tree has them with it.
 #[test]
 fn a_metric_of_a_node_need_not_have_its_domain() {
     let mut trace = Trace::new();

@@ -183,7 +183,7 @@ fn manifest(from: &mut Bytes, session: &Path) -> Vec<u8> {
     serde_json::to_vec(&manifest).expect("JSON")
 }
 
-/// Writes a part of a file.
+/// Appends a part to a log, or a piece to the records on disk, or writes a ring.
 fn part(from: &mut Bytes, spool: &Path, session: Option<&Path>) {
     let logs = ["10001.defs", "10002.defs", sampler::LOG_NAME];
     let streams = ["10001.0", "10001.1", "10002.0", "sampler.0"];

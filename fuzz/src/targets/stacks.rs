@@ -1,5 +1,5 @@
 //! Unwinds a sample of a thread's stack with a file that has the segments, unwind tables and symbols. The first two bytes are the
-//! length of the sample's record. The seeds are small programs that wrote their registers and stacks to a file.
+//! length of the sample's record. The seeds come from small programs that wrote their registers and stacks to a file.
 
 use crate::bytes::Bytes;
 use ampere_stacks::fuzzing::{FILE_AT, Sample};

@@ -44,7 +44,7 @@ pub struct Served {
     _target: Option<TargetFile>,
     sending: Option<Sending>,
     ended: Instant,
-    /// How long it serves the final figures at least.
+    /// The shortest time for which it serves the final figures.
     hold: Duration,
 }
 
@@ -115,7 +115,7 @@ fn begin(session: Session, arguments: &Arguments) -> anyhow::Result<Option<Serve
     let run_id = leftover::run_id(session.directory());
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
     let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
-    // A collector that takes over looks in this directory, even if this one fails before it has claimed it.
+    // A collector that takes over looks in this directory, even if this collector fails before it has claimed the directory.
     session.set_output(&std::path::absolute(&wanted).unwrap_or_else(|_| wanted.clone()));
     let command: Vec<String> =
         arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -172,7 +172,7 @@ fn claim(wanted: &Path, manifest: &mut Manifest, notes: &mut Vec<String>) -> any
     Ok(output)
 }
 
-/// Claims a directory, unless another collector of this run and node has claimed it, whose session this process cannot see.
+/// Claims a directory, unless another collector of this run and node, whose session this process cannot see, has claimed it.
 fn claim_exactly(wanted: &Path, manifest: &Manifest) -> anyhow::Result<Output> {
     let collected_elsewhere = || {
         let other = leftover::collected_elsewhere(wanted, manifest)?;
@@ -422,7 +422,7 @@ fn allow_many_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Reads standard input until it is closed, and wakes this thread when there is something to do.
+/// Starts a thread that reads standard input until it is closed, and that wakes the calling thread when there is something to do.
 fn watch_input() -> std::io::Result<Input> {
     let input = Input::default();
     let (followed, collecting) = (input.clone(), std::thread::current());

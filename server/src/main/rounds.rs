@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The shortest and the longest sleep between two rounds. Each round takes a core from the program for a moment.
 const SLEEP_MIN: Duration = Duration::from_micros(500);
 const SLEEP_MAX: Duration = Duration::from_millis(40);
-/// The longest sleep if nothing wakes the loop at the end of the run, for which programs then wait.
+/// The longest sleep if nothing wakes the loop at the end of the run. The last process of the node then waits for the loop.
 const UNWOKEN_SLEEP_MAX: Duration = Duration::from_millis(16);
 /// The longest sleep if small rings could become full during a longer sleep.
 const SMALL_RINGS_SLEEP_MAX: Duration = Duration::from_millis(4);

@@ -1,4 +1,4 @@
-//! The format that Grafana expects of dashboards that it imports.
+//! Dashboards that Grafana can import, and alerts that fire when they should.
 
 use ampere_tests::dashboard::{all, items, panels, queries, substituted, variables};
 use ampere_tests::process::program;

@@ -197,7 +197,7 @@ fn launchers_that_do_not_answer_are_named() {
     found.says("MPI", "mpirun", "ok", &["MPICH 4.0.2"]);
     found.says("MPI", "mpiexec", "note", &["does not print its version within 5 s"]);
     found.says("MPI", "srun", "ok", &["Slurm 23.02.7"]);
-    // In this case there is none at all. /usr/bin may have one, so only our folder is on the PATH.
+    // Here no launcher can be found at all. /usr/bin may have one, so it is not on the PATH.
     let mut command = doctor(&place);
     command.env("PATH", place.path("nothing"));
     let found = ask(command);

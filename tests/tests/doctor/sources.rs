@@ -42,7 +42,7 @@ fn each_library_shows_its_devices_and_how_they_move() {
         );
         assert!(first["metric"].as_str().is_some_and(|metric| metric.starts_with(name)), "{first:#}");
         assert_eq!(number(first, "resolution_joules"), if name == "nvml" { 1e-3 } else { 15.3e-6 });
-        // It looks for a second, and a step of the counter is 4 % of that.
+        // The doctor looks at the counter for a second, and a step of the counter takes 4 % of that.
         assert_near(number(first, "update_seconds"), 0.040, 0.5);
         assert_near(number(first, "watts"), 300.0, 0.2);
         let library = first["library"].as_str().map(Path::new).and_then(Path::file_name);

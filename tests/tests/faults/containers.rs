@@ -114,7 +114,7 @@ fn ranks_with_a_pid_namespace_each_are_measured_as_others_are() {
         if output == "bare" {
             command.args(&words[1..]).env("AMPERE_OUTPUT", place.path(output));
         }
-        // With a shared memory of its own, MPI would identify ranks by their pids, so they communicate by TCP.
+        // In its transport over shared memory, MPI would identify ranks by their process IDs, so the ranks communicate by TCP.
         let done = run(command.env("OMPI_MCA_btl", "tcp,self"));
         assert_eq!((done.code, done.stdout.as_str()), (0, "done 2000\n"), "{output}: {done:#?}");
         done.said_nothing();

@@ -65,7 +65,7 @@ fn threads_that_outlive_main_are_measured_to_their_end() {
         done.said_nothing();
         let summary = check(&place, fault, true);
         let recorded = total_calls(&summary, "in_thread");
-        // The thread ends after 200 calls, or the program does when it has made 50.
+        // The thread ends after 200 calls, or the program ends when the thread has made 50.
         let least = if fault == "outlive" { 200 } else { 50 };
         assert!(recorded >= least, "{fault}: {recorded} calls in the thread");
         place.assert_clean();

@@ -168,7 +168,7 @@ fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
     place.assert_clean();
 }
 
-/// The records end when the disk was full, but the figures do not: a trace that is written later must not replace them.
+/// The records end where the disk became full, but the figures do not: a trace that is written later must not replace them.
 #[test]
 fn recovering_keeps_figures_that_cover_more_than_the_trace() {
     let place = Place::new();

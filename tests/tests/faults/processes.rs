@@ -104,12 +104,12 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
         let summary = check(&place, output, true);
         assert_eq!(total_calls(&summary, "work"), 30);
         assert_eq!(summary["run"]["endings"], serde_json::Value::Null);
-        // It ended at that time, and not when the process ended.
+        // The first program ended when it executed the other one, and not when the process ended.
         let rows = summary["devices"][0]["views"][0]["regions"].as_array().expect("regions");
         let main = rows.iter().find(|row| row["region"] == "main").expect("main");
         let seconds = main["exclusive_seconds"].as_f64().expect("a number");
         let took = done.took.as_secs_f64();
-        // On a busy machine, the collector notices it late.
+        // On a busy machine, the collector notices this late.
         assert!(
             seconds < took - 1.5,
             "{seconds} s of main in {took} s, in which it slept as another program"
@@ -133,7 +133,7 @@ fn a_plugin_that_the_program_closes_keeps_measuring() {
     place.assert_clean();
 }
 
-/// Daemons do this. Files that get the same descriptors afterwards must not receive anything from ampere.
+/// Daemons close all descriptors. Files that get the same descriptors afterwards must not receive anything from ampere.
 #[test]
 fn nothing_is_written_into_files_of_a_program_that_closes_all_descriptors() {
     let place = Place::new();

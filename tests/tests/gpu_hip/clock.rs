@@ -82,7 +82,7 @@ fn a_clock_that_drifts_is_followed_within_10_us_and_the_drift_is_shown() {
             "{drift} us a second: errors of {:?} us",
             errors.iter().map(|error| error * 1e6).collect::<Vec<_>>()
         );
-        // On a busy machine, all readings of a moment may be interrupted.
+        // On a busy machine, all readings of the clock at one moment may be interrupted.
         assert!(errors[ROUNDS * 9 / 10] < ERROR_MAX, "{drift}: {errors:?}");
 
         let summary = json(&hip.place.path("out/summary.json"));

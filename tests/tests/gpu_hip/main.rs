@@ -56,7 +56,7 @@ impl Hip {
         Hip { place, program }
     }
 
-    /// The command with GPUs of the stand-in for rocm_smi.
+    /// Adds the GPUs of the stand-in for rocm_smi to the command.
     fn with_gpus<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         with_rocm_smi(command, "watts=300").env("LD_LIBRARY_PATH", self.place.directory())
     }
@@ -162,7 +162,7 @@ fn ten_thousand_kernels_a_second_on_eight_streams_are_all_recorded() {
     let hip = Hip::new();
     let words = ["many", "20000"];
     let mut command = hip.measured(&words);
-    // A busy machine may be late with records, which is not the question here.
+    // On a busy machine records may come late, which is not what this test checks.
     let done = run(command.env("STAND_IN_ROCPROFILER", "reversed").env("AMPERE_SLACK", "1s"));
     done.as_without(&hip.plain(&words));
     done.no_panic();
@@ -170,7 +170,7 @@ fn ten_thousand_kernels_a_second_on_eight_streams_are_all_recorded() {
     let kernels = rows(&summary, "kernels");
     assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (15000.0, 5000.0), "{kernels:#?}");
     assert_eq!((unrecorded(&summary), locations(&summary).len()), (0.0, 8));
-    // No kernel begins before its launch, and none is later than the collector waits.
+    // No kernel begins before its launch, and no record comes later than the collector waits.
     let quality = &summary["quality"];
     assert_eq!((number(quality, "kernels_without_launch"), number(quality, "late_events")), (0.0, 0.0));
 }
@@ -193,13 +193,13 @@ fn records_that_cannot_be_true_or_do_not_come_are_counted() {
     let hip = Hip::new();
     let (summary, _) = hip.runs(&["odd"], "reversed");
     let kernels = rows(&summary, "kernels");
-    // Five pairs, four that overlap on one stream, and one with a name of 10,000 bytes.
+    // Five pairs of kernels, four kernels that overlap on one stream, and one with a name of 10,000 bytes.
     assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (5.0, 9.0), "{:?}", kernels.keys());
     assert_eq!(kernels[&"n".repeat(10_000)].calls, 1.0);
-    // Three that end before they begin, and one that ends after the program.
+    // The records of three kernels end before they begin, and one kernel has no record.
     assert_eq!(unrecorded(&summary), 4.0);
     std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
-    // A full buffer.
+    // In this case the runtime drops seven records, because a buffer is full.
     let (summary, _) = hip.runs(&["three_to_one", "10"], "dropped=7");
     assert_eq!(unrecorded(&summary), 7.0);
 }
@@ -260,7 +260,7 @@ const ONE_LAUNCHES: &str = r#"
     }
 "#;
 
-/// Returns the static and dynamic joules of each rank, and those of each row.
+/// Returns the static and dynamic joules of each rank, and the joules of each row.
 fn parts_of_ranks(summary: &Value) -> (BTreeMap<String, [f64; 2]>, BTreeMap<String, f64>) {
     let [device] = &list(summary, "devices")[..] else { panic!("one device: {summary:#}") };
     let view = list(device, "views").iter().find(|view| view["view"] == "ranks").expect("ranks");
@@ -299,12 +299,12 @@ fn dynamic_joules_of_a_gpu_are_those_of_the_rank_that_launches_kernels() {
     assert!(notes.into_iter().any(|note| note.ends_with(why)), "{}", summary["run"]);
     let (ranks, rows) = parts_of_ranks(&summary);
     let [launches, waits] = ["MPI Rank 0", "MPI Rank 1"].map(|rank| ranks[rank]);
-    // 0.6 s of kernels at 200 W above the baseline. An interval in which one ran has a part without any: on a busy machine, all
-    // of the time between them, and some before and after.
+    // Kernels ran for 0.6 s at 200 W above the baseline. An interval between two readings in which a kernel ran also has time
+    // without one: on a busy machine, all of the time between kernels, and some before and after.
     let seconds: f64 = done.stdout.trim().parse().expect("seconds");
     assert!(launches[1] > 110.0 && launches[1] < 200.0 * (seconds + 0.6), "{ranks:?}, {seconds} s");
     assert_eq!(waits[1], 0.0, "{ranks:?}");
-    // On a busy machine, one of them is there for longer than the other.
+    // On a busy machine, one of the ranks exists for longer than the other.
     assert!(waits[0] > 25.0 && launches[0] > 25.0, "{ranks:?}");
     let again = attribute(&hip.place.path("out/traces.otf2"), &["--config", &settings.to_string_lossy()]);
     let (_, offline) = parts_of_ranks(&again);
@@ -364,7 +364,7 @@ fn a_stream_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
     let hip = Hip::new();
     let stop = hip.place.path("stop");
     let mut command = hip.measured(&["silent", &stop.to_string_lossy()]);
-    // A busy machine may be late with records, which is not the question here.
+    // On a busy machine records may come late, which is not what this test checks.
     command.env("AMPERE_SLACK", "1s");
     let mut running = Running::start(&mut command);
     wait_for("joules of the stream that is busy", Duration::from_secs(60), || {
@@ -405,7 +405,8 @@ fn a_program_that_forks_exits_or_crashes_does_as_without_ampere() {
         let done = run(&mut hip.measured(&words));
         done.as_without(&hip.plain(&words));
         let kernels = rows(&json(&hip.place.path("out/summary.json")), "kernels");
-        // What the runtime has in its buffer when it is killed is lost: up to a quarter of a second, or more on a busy machine.
+        // The records that are still in the runtime's buffer when the program is killed are lost: those of up to a quarter of
+        // a second, or more on a busy machine.
         let calls = kernels[LARGER].calls;
         let least = if words[0] == "fork" { pairs } else { pairs / 4.0 };
         assert!(calls >= least && calls <= pairs, "{words:?}: {kernels:#?}");
@@ -493,7 +494,7 @@ fn a_program_may_close_the_runtime() {
     assert_eq!(rows(&summary, "kernels")[LARGER].calls, 10.0);
 }
 
-/// Another tool, which says that it was configured.
+/// Another tool, which prints a line when it is configured.
 const TOOL: &str = r#"
     #include <unistd.h>
     void *rocprofiler_configure(unsigned version, const char *text, unsigned priority, void *client) {

@@ -65,7 +65,7 @@ impl LocationNames {
         let definitions = trace.definitions();
         let streams =
             definitions.locations.iter().filter(|(_, of)| of.kind == LocationType::AcceleratorStream);
-        // Score-P calls them HIP[0:0], and we call them HIP[gpu0:0].
+        // Score-P names streams HIP[0:0], and ampere names them HIP[gpu0:0].
         let gpu = |name: &str| number_after(name, "HIP[gpu").or_else(|| number_after(name, "HIP["));
         let classes = definitions.metric_classes.iter().filter_map(|(class, of)| {
             let member = definitions.metric_members.get(*of.members.first()?)?;
@@ -134,7 +134,7 @@ impl Gpu {
     }
 
     /// Whether there are readings before and after all kernels, and no interval between two readings has parts of two kernels.
-    /// The joules of such an interval are divided by exact times, which are others when the kernels are played.
+    /// The joules of such an interval are divided by exact times, which differ when the kernels are played.
     fn is_seen_well(&self) -> bool {
         let next = |time: u64| self.readings.partition_point(|(at, _)| *at <= time);
         let all: Vec<_> = self.kernels.iter().map(|(_, begin, end)| (next(*begin), next(*end))).collect();

@@ -18,11 +18,12 @@ enum Manner {
     Good,
     /// Reads the request and does not answer.
     Hangs,
-    /// Sends a byte now and then.
+    /// Sends the first line of an answer, and then nothing.
     IsSlow,
     IsOfAnotherVersion,
-    /// Sends joules that are not numbers, or that fall.
+    /// Sends joules that are not a finite number.
     SendsNoNumbers,
+    /// Sends joules that decrease.
     GoesBack,
     /// The functions of the node have more joules than its device.
     SumsWrongly,
@@ -137,7 +138,7 @@ fn share(number: usize, run: &str, seconds: f64) -> Value {
     })
 }
 
-/// Returns the number of bytes that were sent.
+/// Answers a request in the node's manner. Returns the number of bytes that were sent.
 fn answer(
     mut stream: TcpStream,
     number: usize,
@@ -274,7 +275,7 @@ fn the_page_shows_all_nodes() {
     let place = Place::new();
     let program = program(&place);
     let end = place.path("end");
-    // This node has less power than the hottest of the others.
+    // This node draws less power than the hottest of the others.
     let mut command = place.ampere_run("out", [program.as_path(), end.as_path()]);
     let running = start(command.env("AMPERE_ESTIMATE_IDLE_WATTS", "50"));
     let address = address_of_first(&place);

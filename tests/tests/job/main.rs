@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A program that works until there is a file.
+/// A program that works until the file that its argument names exists.
 const WORK: &str = r#"
     #include <time.h>
     #include <unistd.h>

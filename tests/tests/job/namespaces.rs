@@ -197,7 +197,7 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
     assert_eq!(report.code, 0, "{report:#?}");
 }
 
-/// The client is on a machine that is none of the nodes, and knows only the output directory.
+/// The client is on a machine that is not one of the nodes, and knows only the output directory.
 #[test]
 fn top_shows_all_nodes_and_what_becomes_of_them() {
     if !have(&["ip", "unshare", "tmux"]) {

@@ -30,8 +30,8 @@ fn messages_and_collectives_between_groups() {
     }
 }
 
-/// The collectives of each rank, with the bytes that it sends and receives, and their number. The root is rank 1, and rank 0 has
-/// nothing to do.
+/// The collectives of each rank, with the bytes that it sends and receives, and their number. In operations with a root, rank
+/// 1 is the root, and rank 0, which is in the root's group, takes no part.
 fn collectives() -> Value {
     let mut all = serde_json::Map::new();
     for rank in 0..5 {

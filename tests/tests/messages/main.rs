@@ -47,8 +47,8 @@ int main(int c, char **v) {
 "#;
 
 /// Lists messages by sender and receiver, and collectives by their operation. Checks that each event lies in its MPI call, and
-/// that messages between two ranks are received in the order of sending, and not before they were sent, allowing for clocks that
-/// differ by the given number of seconds.
+/// that messages between two ranks are received in the order of sending. No message may be received before it was sent, but the
+/// clocks may differ by the given number of seconds.
 const READ: &str = r#"
 import collections, json, otf2, sys
 E = otf2.events

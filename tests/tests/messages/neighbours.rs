@@ -1,4 +1,4 @@
-//! Collectives among neighbours, whose data are messages.
+//! Collectives among neighbours, whose data are recorded as messages.
 
 use super::requests::{MPICH, OPEN_MPI, compiled, place_for, recorded};
 use super::*;
@@ -75,7 +75,8 @@ fn requests_of_collectives_among_neighbours_in_fortran() {
         let compiler = format!("mpif90.{}", mpi.0);
         skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
         for way in ["-DMPIF_H", "-DMODULE_MPI", "-DF08"] {
-            // For Fortran 2008, Open MPI has no persistent ones, and MPICH refuses MPI_Ineighbor_alltoallw on a line.
+            // For Fortran 2008, Open MPI has no persistent collectives among neighbours, and MPICH refuses
+            // MPI_Ineighbor_alltoallw on a line of ranks.
             let (has_persistent, has_types) = match (extensions, way) {
                 (_, "-DMPIF_H" | "-DMODULE_MPI") => (true, true),
                 ("-DEXTENSIONS", _) => (false, true),
@@ -102,7 +103,8 @@ fn requests_of_collectives_among_neighbours_in_fortran() {
     }
 }
 
-/// With two neighbours each, they are more than a process can have open requests. The first and the last one are started.
+/// Persistent collectives with two neighbours each. There are more of them than a process has places for open requests, and only
+/// the first one is started.
 const MANY: &str = r#"
 #include <mpi.h>
 #include <stdlib.h>
@@ -123,7 +125,7 @@ int main(int c, char **v) {
     /* The first has places. Whether the last has some depends on its address, which differs between ranks. */
     for (int i = 0; i < 2; i++) { MPI_Start(requests); MPI_Wait(requests, MPI_STATUS_IGNORE); }
     for (int i = 0; i < MANY; i++) MPI_Request_free(&requests[i]);
-    /* There is room again. */
+    /* There are free places again. */
     MPI_Ineighbor_allgather(&rank, 1, MPI_INT, in, 1, MPI_INT, ring, requests);
     MPI_Wait(requests, MPI_STATUS_IGNORE);
     if (in[0] != 1 - rank || in[1] != 1 - rank) MPI_Abort(MPI_COMM_WORLD, 3);
@@ -141,7 +143,8 @@ fn a_hundred_thousand_open_collectives_among_neighbours_are_recorded_or_counted(
         let messages = json!({"0 to 1": messages, "1 to 0": messages});
         assert_eq!((&read["messages"], &read["received"]), (&messages, &messages));
         assert_eq!(read["open"], json!({}));
-        // Each collective takes five of the 262,144 places of a rank. One for which there is no place counts as one.
+        // Each collective takes five of the 262,144 places of a rank. A collective without places counts as one message that
+        // the trace lacks.
         let notes = json(&place.path("out/summary.json"))["run"]["notes"].to_string();
         let left_out = notes.split("the trace lacks ").nth(1).and_then(|rest| rest.split(' ').next());
         let left_out: u32 =

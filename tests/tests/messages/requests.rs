@@ -220,7 +220,7 @@ fn a_hundred_thousand_open_requests_are_recorded() {
         assert_eq!(read["open"], json!({}));
         let completed = &read["counts"]["NonBlockingCollectiveComplete"];
         assert_eq!(completed, &if newer.is_empty() { Value::Null } else { json!(4) });
-        // The combined send and receive of each rank is sent, and its receive is counted as left out.
+        // The trace has the send of each rank's combined send and receive, and the receive is counted as left out.
         let note = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
         assert_eq!(note.contains("lacks 2 MPI messages"), !newer.is_empty(), "{note}");
     }

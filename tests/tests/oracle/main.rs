@@ -1,8 +1,8 @@
 //! `ampere attribute` compared with the definition on random traces. The definition is a slow and readable program that shares no
 //! code with ampere.
 //!
-//! There are 200 traces; `AMPERE_ORACLE_TRACES=5000` makes more, `AMPERE_ORACLE_SEED=...` others. A failure names its seed, which
-//! with one trace repeats it.
+//! There are 200 traces; `AMPERE_ORACLE_TRACES=5000` makes more, `AMPERE_ORACLE_SEED=...` others. A failure names its seed;
+//! with `AMPERE_ORACLE_TRACES=1`, this seed repeats it.
 
 mod random;
 
@@ -95,7 +95,7 @@ struct Comparison {
 
 impl Comparison {
     fn all(&mut self, ours: &Value, theirs: &Value) {
-        // `json_of` defines their names.
+        // `json_of` defines the names of the oracle's devices.
         let theirs: BTreeMap<&str, &Value> = list(theirs, "devices")
             .iter()
             .map(|device| (device["name"].as_str().expect("a name"), device))
@@ -145,8 +145,8 @@ impl Comparison {
         }
     }
 
-    /// Checks the least and the most joules of each row. Resolved joules are those of one location alone, and its call path has
-    /// their sum. Possible joules are those of each location, so the oracle also computed each location separately.
+    /// Checks the least and the most joules of each row. Resolved joules are those of single locations, and are summed for
+    /// each call path. Possible joules are compared for each location, so the oracle also computed each location separately.
     fn bounds(&mut self, what: &str, view: &Value, expected: &Value, theirs: &BTreeMap<&str, &Value>) {
         let total = number(expected, "total");
         if text(view, "policy") == "active" {
@@ -173,7 +173,8 @@ impl Comparison {
         }
     }
 
-    /// Does the same for dynamic joules. The oracle's resolved joules are those of a call path on all locations together.
+    /// Does the same for the dynamic joules of the policy *active*. The oracle's resolved joules are those of a call path on
+    /// all locations together.
     fn active_bounds(&mut self, what: &str, view: &Value, expected: &Value, theirs: &BTreeMap<&str, &Value>) {
         let total = number(expected, "total");
         let resolved = sums(list(view, "callpaths"), path, "resolved_joules");

@@ -28,7 +28,7 @@ struct Device {
     recorder: Option<u32>,
     /// Whether consumers are found automatically and not configured.
     found: bool,
-    /// The main threads with the oracle's names, and the numbers of the ranks.
+    /// The numbers of the ranks whose main threads are its consumers.
     ranks: Vec<u32>,
     streams: Vec<String>,
     /// If the device is a GPU: the streams whose process is known, with its rank.
@@ -344,7 +344,7 @@ impl Trace {
             streams,
         };
         let mut devices = Vec::new();
-        // All of them read these values, which rise steadily enough for the same counter to be recognised.
+        // All ranks that share a counter read these values, which rise steadily enough for the same counter to be recognised.
         let (mut time, mut value) = (self.start - random.below(100), 17);
         let shared: Vec<(u64, u64)> = (0..60)
             .map(|_| {

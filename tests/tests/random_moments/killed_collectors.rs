@@ -12,8 +12,8 @@ use std::time::Duration;
 /// The limit on the time that a run takes in addition to an undisturbed run.
 const SLOWER: Duration = Duration::from_secs(20);
 const WATTS: f64 = 250.0;
-/// The sampling thread can be descheduled between reading a counter and reading the clock. Allowed is one scheduler tick (4 ms at
-/// 250 Hz) for the first reading and one for the last, in the median of the rounds.
+/// The sampling thread can be descheduled between reading a counter and reading the clock. The limit on the median
+/// of the rounds allows one scheduler tick (4 ms at 250 Hz) for the first reading and one for the last.
 const ENERGY_ERROR_JOULES: f64 = 0.008 * WATTS;
 /// The limit for each round: a collector's first reading is not repeated, even if it was interrupted for longer.
 const ENERGY_ERROR_JOULES_MAX: f64 = 0.1 * WATTS;

@@ -73,7 +73,7 @@ impl Job {
     #[track_caller]
     fn wait_for_calls(&mut self) {
         loop {
-            // In this order, because the counts of a run that has ended stay.
+            // The end is checked before the counts, which remain after the run has ended.
             let has_ended = self.running.has_ended();
             if (0..RANKS).all(|rank| counted(&self.place, &rank.to_string()) > 0) {
                 return;

@@ -1,8 +1,9 @@
 //! Randomly generated programs with and without ampere: exit status, standard output and standard error are the same.
 //!
-//! A round draws how a program is built (language, C library, MPI, instrumented or not, hooks of its own, how it is linked), what
-//! it does (`actions.c`), and how it is started (by a shell, Python or a launcher, with limits, as another user, in a root of its
-//! own). Each kind of program is built once. `AMPERE_TEST_ROUNDS=1 AMPERE_TEST_SEED=...` repeats a round.
+//! A round draws how a program is built: its language, C library, MPI and linking, and whether it is instrumented or has its own
+//! hooks. It also draws what the program does (`actions.c`), and how it is started: by a shell, Python or a launcher, with
+//! limits, as another user, or in another root directory. Each kind of program is built once.
+//! `AMPERE_TEST_ROUNDS=1 AMPERE_TEST_SEED=...` repeats a round.
 
 use ampere_tests::jobs::{Place, have, is_root, run};
 use ampere_tests::random::{Random, rounds};

@@ -357,7 +357,7 @@ fn definitions_that_were_removed_are_read_from_the_spool() {
     place.assert_clean();
 }
 
-/// The process was killed when only the removal of the session was left to do.
+/// The process that wrote the results was killed before it removed the session.
 #[test]
 fn a_session_whose_results_are_written_is_removed() {
     for next_run in [false, true] {
@@ -383,7 +383,7 @@ fn a_session_whose_results_are_written_is_removed() {
     }
 }
 
-/// Seen from outside, its processes have no pids.
+/// The run has recorded process IDs of its own namespace, which mean nothing outside of it.
 #[test]
 fn a_run_that_was_killed_with_its_pid_namespace_is_not_in_use() {
     let place = Place::new();

@@ -160,7 +160,7 @@ fn under_mpi_every_call_of_each_rank_is_counted() {
     until_events(&place, "out", 400);
     kill(first);
     let second = collector(&place, "out", &[first]);
-    // The first one is dead. A gap ends with the first reading after it.
+    // The first collector is dead. A gap ends with the first reading after it.
     let samples = session_directory(&place).join(ampere_ring::SAMPLES_RING);
     let read = || ampere_ring::RingGauge::open(&samples).expect("a ring").positions().0;
     let before = read();
@@ -213,7 +213,7 @@ fn a_collector_killed_while_it_writes_the_trace_is_replaced() {
     }
 }
 
-/// There is no `ampere run`, or the supervisor that would have restarted the collector is dead.
+/// There is no `ampere run`, and the supervisor that would have restarted the collector is dead.
 #[test]
 fn the_last_process_replaces_a_collector_killed_with_its_supervisor() {
     let place = Place::new();

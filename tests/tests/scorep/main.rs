@@ -252,7 +252,8 @@ fn both_plugins_read_the_same_samples() {
             .collect();
         assert_eq!(metric.samples, same, "{name}");
     }
-    // With another clock, the session's samples have other times than the series, which uses a clock of its own.
+    // With another timer, the session's samples have other timestamps than Score-P's series, whose times are from another
+    // clock.
     let place = Place::new();
     let (mut command, trace) = with_metrics(&place, "*device=0");
     simulate(&mut command, "watts=300");

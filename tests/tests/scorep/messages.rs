@@ -64,7 +64,7 @@ fn events(trace: &Path) -> BTreeMap<String, usize> {
         if LEFT_OUT.contains(&kind) || !location.chars().all(|digit| digit.is_ascii_digit()) {
             continue;
         }
-        // The values of a program's name and arguments are strings with numbers.
+        // The strings of a program's name and arguments have reference numbers, which differ between the two traces.
         let is_number = |word: &&str| kind.starts_with("PROGRAM") && word.starts_with('<');
         let what: Vec<&str> = words.skip(1).filter(|word| !is_number(word)).collect();
         *events.entry(format!("{location} {kind} {}", without_names(&what.join(" ")))).or_insert(0) += 1;
@@ -72,8 +72,7 @@ fn events(trace: &Path) -> BTreeMap<String, usize> {
     events
 }
 
-/// Replaces the names of communicators and the numbers of definitions, which differ, and keeps the members: `("name" <0>; 2:
-/// "Master" (...))`.
+/// Removes the fields with communicators and regions, whose names and references differ between the two traces.
 fn without_names(what: &str) -> String {
     let mut kept = String::new();
     for field in what.split(", ") {

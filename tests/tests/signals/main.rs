@@ -1,7 +1,7 @@
 //! The event path in the worst situation: in a signal handler, in the middle of another event.
 //!
-//! Each test imitates a measurement system in a process of its own: this program again, with a preloaded library that ends it
-//! when it allocates memory or takes a lock while an event is being written.
+//! Each test imitates a measurement system in another process. This process runs the test program again, with a preloaded
+//! library that ends it when it allocates memory or takes a lock while an event is being written.
 
 mod samples;
 
@@ -50,7 +50,7 @@ fn forbidding(what: i32, body: impl FnOnce()) {
         assert!(function != 0, "the shim is not there");
         &mut *std::mem::transmute::<usize, extern "C" fn() -> *mut i32>(function)()
     };
-    // In a handler it may already be forbidden.
+    // If this runs in a signal handler, the interrupted code may already have forbidden something.
     let before = std::mem::replace(forbidden, what);
     body();
     *forbidden = before;
@@ -113,7 +113,7 @@ fn storm() {
     println!("{{\"calls\": {calls}, \"handled\": {}}}", HANDLED_CALLS.load(Ordering::Relaxed));
 }
 
-/// From here on, all other system calls of this thread end the process.
+/// Permits only these system calls: from here on, all others of this thread end the process.
 fn allow_only(calls: [libc::c_long; 2]) {
     let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
     const LOAD: u16 = 0x20; // the call's number, which is the first field of a filter's input
@@ -134,7 +134,7 @@ fn allow_only(calls: [libc::c_long; 2]) {
     }
 }
 
-/// Records, coalesces and suppresses calls in a thread that the kernel only permits to report and to end.
+/// Records, coalesces and suppresses calls in a thread to which the kernel permits only to write to a pipe and to end.
 fn strict() {
     begin();
     let (mut from, to) = std::io::pipe().expect("a pipe");

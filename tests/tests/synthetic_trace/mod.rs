@@ -142,7 +142,7 @@ fn group(
     })
 }
 
-/// Two energies in ticks of their own, one as a floating-point number, and a power.
+/// Defines the metrics: two energies in ticks of their own, an energy as a floating-point number, a power, and a temperature.
 fn metrics(d: &mut Definitions) -> Vec<MetricClassRef> {
     use MetricValueType::{F64, I64, U64};
     let all = [

@@ -5,6 +5,7 @@ use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
     assert_same_figures, attribute, compile, list, number, on_path, parse, relative, stencil, succeed, text,
 };
+use ampere_tests::stand_ins::with_rocm_smi;
 use ampere_tests::{artifact, skip_unless, small_trace};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -131,7 +132,7 @@ fn two_dies_with_one_counter() {
     assert_as_configured(made, &found, &settings.concat());
 }
 
-/// A counter starts later than others, and changes their consumers.
+/// A counter that starts later than the others changes which device the rank draws from.
 #[test]
 fn a_counter_that_comes_late() {
     let made = "counter 0\ncounter 2\ncounter 3\nrank n ROCR_VISIBLE_DEVICES=3\n";
@@ -201,7 +202,7 @@ fn processes_with_one_gpu_number_are_in_doubt() {
     check(["", ""], &settings.concat(), configured, configured);
 }
 
-/// Nothing shows the GPU of a stream without a number, or that of a counter without one.
+/// Nothing shows on which GPU a stream without a number ran, or to which GPU a counter without a number belongs.
 #[test]
 fn kernels_on_an_unknown_gpu_are_in_doubt() {
     for (made, stream, gpus) in [
@@ -231,7 +232,7 @@ fn kernels_on_an_unknown_gpu_are_in_doubt() {
     }
 }
 
-/// The trace has the model and the address that live counters have of their GPUs.
+/// Each counter in the trace has the model and the PCI address of its GPU, like the counters of a live run.
 #[test]
 fn counters_report_their_model_and_address() {
     assert_topology(
@@ -285,7 +286,7 @@ fn a_second_die_whose_own_counter_rises_counts_for_itself() {
     );
     assert_as_configured(made, &found, &[device(0, "0", ""), device(1, "1", "'HIP\\[0:0\\]'")].concat());
     assert_eq!(found["run"]["notes"], Value::from(vec![format!("GPU-1 on n is {RISES}")]));
-    // If its counter never rises, the first die's counter includes it.
+    // If the second die's counter never rises, the first die's counter includes its energy.
     let made = made.replace("counter 1", "counter 1 silent");
     let second = "second die of the package that GPU 0 counts";
     let found = assert_topology(
@@ -340,7 +341,7 @@ fn assert_notes(trace_text: &str, settings: &str, expected: &[&str]) {
     let notes: Vec<&str> = list(&summary["run"], "notes").iter().filter_map(Value::as_str).collect();
     assert_eq!(notes.into_iter().filter(is_about_settings).collect::<Vec<_>>(), expected);
     assert_eq!(summary["run"]["complete"], true, "nothing is missing");
-    // A live run has them once everything is known.
+    // A live run has these notes once everything is known.
     let mut command = place.command(artifact("ampere"));
     command.arg("replay").arg(&trace).arg("-o").arg(place.path("out")).args(["--speed", "max", "--config"]);
     succeed(command.arg(&config));
@@ -472,15 +473,6 @@ fn run_with_visible_device(place: &Place, expression: &str) -> Command {
     place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil(), "1"])
 }
 
-/// Sets the stand-in's library and its counters.
-fn with_stand_in<'a>(command: &'a mut Command, script: &str) -> &'a mut Command {
-    let library = artifact("libstand_in_rocm_smi64.so");
-    command
-        .env("AMPERE_COUNTERS", "rocm_smi")
-        .env("AMPERE_ROCM_SMI_LIBRARY", library)
-        .env("STAND_IN_ROCM_SMI", script)
-}
-
 fn joules_by_rank(summary: &Value) -> BTreeMap<(String, String), f64> {
     let mut all = BTreeMap::new();
     for device in list(summary, "devices") {
@@ -500,7 +492,7 @@ fn each_rank_uses_joules_of_its_own_gpu() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     let mut command = run_with_visible_device(&place, "$((2 - 2 * OMPI_COMM_WORLD_LOCAL_RANK))");
-    succeed(with_stand_in(&mut command, "watts=300,0.0001,100;zero=1"));
+    succeed(with_rocm_smi(&mut command, "watts=300,0.0001,100;zero=1"));
     let said = std::fs::read_to_string(place.path("out/summary.txt")).expect("a summary");
     assert!(said.contains("device assignment\n  GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0\n"), "{said}");
     let live = place.summary("out");

@@ -1,8 +1,9 @@
-//! Who was active, and what a device draws in any case.
+//! Which ranks and threads were active, and what a device draws whether or not any are active.
 
 use crate::*;
 
-/// A node's counter of 100 W, read every 10 ms for 4 s; and 200 W while `busy` is open.
+/// Adds a node's counter, which is read every 10 ms for 4 s. It rises at 100 W, and at 200 W during `busy`, a range in
+/// hundredths of a second.
 fn node_counter(trace: &mut Trace, node: SystemTreeNodeRef, busy: std::ops::Range<u64>) {
     let (group, class) = (trace.group("sampler", node), trace.class(&[("energy", "J")]));
     let sampler = trace.location(LocationType::Metric, "sampler", group);
@@ -53,16 +54,16 @@ fn a_rank_that_sleeps_uses_what_the_node_draws_in_any_case() {
     assert_joules_are(&parts(&summary, "solve"), &[400.0, 200.0, 200.0]);
     assert_joules_are(&parts(&summary, "sleep"), &[200.0, 200.0, 0.0]);
     assert_joules_are(&[number(device, "static_joules"), number(device, "dynamic_joules")], &[400.0, 200.0]);
-    // A baseline above the reading leaves nothing that is dynamic.
+    // With a baseline above the device's power, no joules are dynamic.
     assert_joules_are(&parts(&with("1000"), "solve"), &[300.0, 300.0, 0.0]);
-    // Without a setting, the baseline is learnt from the first and the last second, in which no rank ran, without the first two
-    // intervals after a rank has run.
+    // Without a setting, the baseline is learnt from the first and the last second, in which no rank ran. The first two
+    // intervals after a rank has run are left out.
     let learnt = attribute(&trace, &[]);
     let baseline = &learnt["devices"][0]["baseline"];
     assert_eq!((&baseline["kind"], &baseline["samples"]), (&"idle intervals".into(), &198.into()));
     assert_joules_are(&[number(baseline, "watts")], &[100.0]);
     assert_joules_are(&parts(&learnt, "solve"), &[400.0, 200.0, 200.0]);
-    // By time alone, both have used the same.
+    // If joules are divided by time alone, both functions have used the same.
     let by_time = attribute(&trace, &["--policy", "time_sliced"]);
     assert_joules_are(
         &[of_region(&by_time, "ranks", "solve"), of_region(&by_time, "ranks", "sleep")],

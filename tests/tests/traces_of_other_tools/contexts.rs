@@ -5,9 +5,9 @@ use ampere_tests::runs::{has_python_otf2, oracle, parse};
 use ampere_tests::skip_unless;
 use std::process::Command;
 
-/// Writes a thread that is sampled every 10 ms: in `init` for a second, then in `solve` until 4 s. A counter of 100 W is read until
-/// 5 s. The arguments: the directory, how many lines of `solve` are sampled in turn, the unwind distance of these samples, the
-/// seconds at which the thread calls MPI_Finalize (0: never), and who reads the counter.
+/// Writes a thread that is sampled every 10 ms: in `init` for a second, then in `solve` until 4 s. A counter of 100 W is read
+/// until 5 s. The arguments: the directory, how many lines of `solve` are sampled in turn, the unwind distance of these
+/// samples, the seconds at which the thread calls MPI_Finalize (0: never), and who reads the counter.
 const WRITE: &str = r#"
 import sys, otf2
 from otf2.enums import *
@@ -70,7 +70,7 @@ fn sampled_frames_last_until_the_last_sample() {
         let paths = ["main;init", "main;solve"].map(|path| number(&device["exclusive"], path));
         assert_joules_are(&[paths[0], paths[1], number(device, "idle")], &[100.0, 300.0, 100.0]);
 
-        // What is shown ends at the same time.
+        // The frames in Chrome's format end at the same time.
         let mut chrome = place.command(artifact("ampere"));
         let shown = succeed(chrome.args(["report", "-f", "chrome"]).arg(&trace));
         let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");

@@ -49,7 +49,7 @@ impl Streams {
         Streams { trace, streams }
     }
 
-    /// Adds a counter that a stream has recorded, or of which it is the scope.
+    /// Adds a counter that a stream has recorded. If `is_scope`, the stream is also the scope of the counter.
     fn counter(&mut self, name: &str, of: usize, is_scope: bool) -> (LocationRef, MetricRef) {
         let (class, stream) = (self.trace.class(&[(name, "J")]), self.streams[of]);
         match is_scope {
@@ -110,7 +110,7 @@ fn streams_of_one_context_with_other_numbers_are_on_other_gpus() {
 
 #[test]
 fn numbers_decide_if_one_stream_has_recorded_the_counters_of_all_gpus() {
-    // Without a number 0, it is not known from which number on the tool counts.
+    // Without a number 0, it is not known at which number the tool starts to count.
     for (names, expected) in [
         (DEVICES, Some([400.0, 1200.0])),
         (["GPU 0 energy", "GPU 1 energy"], Some([400.0, 1200.0])),
@@ -148,7 +148,7 @@ fn other_streams_may_be_on_the_gpu_of_a_counter() {
     }
 }
 
-/// A tool has given one number to streams on two GPUs.
+/// Both streams are in one context, and each is the scope of a counter of the same name.
 #[test]
 fn two_counters_of_one_gpu_are_not_known_to_be_its() {
     let mut streams = Streams::new(In::OneContext, ["GPU 0", "GPU 1"]);

@@ -1,4 +1,4 @@
-//! Leaves end the regions that they name, and regions may have any numbers.
+//! Leaves end the regions that they name, and the definitions of regions may have any reference numbers.
 
 use crate::*;
 
@@ -20,7 +20,7 @@ fn with_stream(rank: &[(u64, &str)], stream: &[(u64, &str)]) -> Trace {
 #[test]
 fn kernels_that_overlap_end_when_they_are_left() {
     let rank = [(0, "+main"), (40, "-main")];
-    // Start and end of each kernel, the joules of each, and the joules of no kernel.
+    // Start and end of each kernel, the joules of each, and the joules while no kernel ran.
     type Case<'a> = (&'a [(u64, &'a str)], &'a [(&'a str, f64)], f64);
     let cases: [Case; 3] = [
         (&[(0, "+A"), (10, "+B"), (20, "-A"), (30, "-B")], &[("A", 100.0), ("B", 200.0)], 100.0),

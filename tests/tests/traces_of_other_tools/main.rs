@@ -214,7 +214,7 @@ impl Trace {
         self.definitions.add_metric_class(MetricClass { members, ..MetricClass::default() })
     }
 
-    /// Adds a class whose values are recorded by `recorder` about something else.
+    /// Adds an instance of a class, whose values `recorder` records about the scope.
     fn about(
         &mut self,
         class: MetricClassRef,
@@ -240,8 +240,8 @@ impl Trace {
         writer.close().expect("a location");
     }
 
-    /// Writes readings every 10 ms from 0 to 4 s. A counter is given by its value at the start and its increase per second; the
-    /// others are powers.
+    /// Writes readings every 10 ms from 0 to 4 s. Each metric is given by its value at the start and its increase per second,
+    /// which is 0 for a power.
     fn reads(&mut self, location: LocationRef, metrics: &[(MetricRef, &[(f64, f64)])]) {
         let mut writer = self.writer(location);
         for hundredth in 0..=400u64 {
@@ -285,7 +285,8 @@ impl Trace {
     }
 }
 
-/// Returns the result of `ampere attribute`. `replay`, the trace that it writes, and `report -f chrome` must have the same figures.
+/// Returns the result of `ampere attribute`. `replay`, the trace that it writes, and `report -f chrome` must have the same
+/// figures.
 fn everywhere(place: &Place, trace: &Path) -> Value {
     let offline = attribute(trace, &[]);
     let mut replay = place.command(artifact("ampere"));

@@ -30,7 +30,7 @@ fn crays_counters_are_found_and_no_joule_is_counted_twice() {
             let classes: Vec<_> = classes.collect();
             let mut writer = trace.writer(location);
             writer.enter(SECOND, trace.main).expect("an event");
-            // Both ranks record them.
+            // Both ranks record all of the counters.
             for reading in 0..=READINGS {
                 for (class, units) in &classes {
                     let value = MetricValue::U64(1_000 + units * reading / READINGS);
@@ -141,13 +141,13 @@ fn parts_are_not_added_to_their_whole() {
             &[("system energy", 188.0), ("PSU1 energy", 90.0), ("PSU2 energy", 100.0), ("cpu energy", 95.0)],
             188.0,
         ),
-        // The name means nothing, and the metric has exactly the joules of all others.
+        // The name shows no device, and the metric has exactly the joules of all others.
         (&[("consumed energy", 170.0), ("package0 energy", 80.0), ("package1 energy", 90.0)], 170.0),
         // A total may be a little below its parts.
         (&[("gpu 0 energy", 100.0), ("gpu 1 energy", 110.0), ("gpu energy", 200.0)], 200.0),
         // Linux' sensors, as lo2s records them.
         (&[("power_meter-acpi-0/energy1", 500.0), ("amdgpu-pci-4300/energy1", 150.0)], 500.0),
-        // No name means anything.
+        // No name shows a device.
         (&[("outlet1 energy", 100.0), ("outlet2 energy", 101.0), ("pdu energy", 201.0)], 201.0),
         // The sum of two outlets has the name of an outlet.
         (&[("outlet1 energy", 100.0), ("outlet2 energy", 101.0), ("outlet3 energy", 201.0)], 402.0),
@@ -220,7 +220,7 @@ fn parts_of_an_unknown_whole_make_a_run_incomplete() {
         // One counter under two names, or two that have the same joules by chance.
         (&[("energy", 100.0), ("energy_of_job", 100.0)][..], 200.0),
         (&[("package energy", 100.0), ("package energy (scaled)", 100.0), ("dram energy", 20.0)][..], 220.0),
-        // Two measurements of one thing differ a little.
+        // Two measurements of one device differ a little.
         (&[("node energy", 100.0), ("system energy", 104.0)][..], 204.0),
         (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("Intel RAPL PCKG[0]", 101.0)][..], 201.0),
         // One of two names says what is counted.

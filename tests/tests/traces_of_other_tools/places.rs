@@ -185,8 +185,8 @@ fn nodes_with_the_same_name_are_distinguished_and_parts_of_an_unknown_class_make
 
 #[test]
 fn ranks_are_those_of_their_communicator() {
-    // These are names of the groups, and the ranks that the communicator gives them; without a communicator, the names must have
-    // the ranks.
+    // These are names of the groups, and the ranks that the communicator gives them; without a communicator, the names must
+    // contain the ranks.
     for (names, world) in [
         (["process 4711", "process 4712"], Some([0, 1])),
         (["process 4711", "process 4712"], Some([1, 0])),

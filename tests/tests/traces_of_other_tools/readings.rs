@@ -203,7 +203,8 @@ fn a_trace_of_any_name_is_found_next_to_its_figures() {
     assert!(!refused.status.success() && said.contains("there are 2 traces in"), "{said}");
 }
 
-/// Returns a counter of 100 W that is read between these hundredths of a second, while `main` runs from 1 s to 3 s.
+/// Returns the summary of a trace in which `main` runs from 1 s to 3 s, and a counter of 100 W is read between these
+/// hundredths of a second.
 fn read_between(from: u64, until: u64, every: u64) -> Value {
     let mut trace = Trace::new();
     let node = trace.node("a");
@@ -226,7 +227,7 @@ fn a_counter_that_is_not_read_while_functions_run_makes_a_run_incomplete() {
     for (from, until, every, is_complete) in [
         (100, 300, 1, true),
         (0, 500, 1, true),
-        // Readings begin and end a moment later or earlier.
+        // The readings begin a moment after `main`, and end a moment before it.
         (104, 296, 1, true),
         (100, 300, 20, true),
         (80, 280, 100, false),

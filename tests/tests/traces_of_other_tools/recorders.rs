@@ -162,7 +162,7 @@ fn two_idle_gpus_of_one_name_stay_two_with_a_note() {
     let mut writer = trace.writer(location);
     a_second(&trace, &mut writer, class, 1_000_000, 0);
     writer.close().expect("a location");
-    // Each has two readings, which is no more than one update.
+    // Each rank has two readings, with at most one update of the counter between them.
     let few = |trace: &mut Trace| {
         let node = trace.node("b");
         let class = trace.metric_in(GPU, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart);
@@ -335,7 +335,8 @@ fn gpus_of_ranks_with_balanced_load_are_each_counted() {
     }
 }
 
-/// Values that change with each reading: those of one power, which others read shortly after, or of several.
+/// The values change with each reading. Either the ranks read one power shortly after each other, or each reads a power of its
+/// own.
 #[test]
 fn powers_are_of_one_device_if_ranks_read_the_same_values() {
     let noise = |of: u64, at: u64| {
@@ -348,7 +349,7 @@ fn powers_are_of_one_device_if_ranks_read_the_same_values() {
         (nvml, "", 2, 1, true, 2, false),
         (nvml, "", 2, 1, false, 1, true),
         ("node power", "mW", 8, 10, false, 1, true),
-        // A name says that there is one node.
+        // The metric's name shows that there is one device, the node.
         ("node power", "mW", 8, 1, true, 1, false),
     ] {
         let mut trace = Trace::new();

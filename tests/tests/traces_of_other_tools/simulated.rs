@@ -28,7 +28,7 @@ struct Burst {
 struct Watts(Vec<u64>);
 
 impl Watts {
-    /// All functions of a phase draw the same.
+    /// All functions of a phase draw the same power.
     fn by_phase(random: &mut Random) -> Watts {
         let phases: Vec<u64> = (0..PHASES).map(|_| 2 + random.below(30)).collect();
         Watts((0..PHASES * FUNCTIONS_PER_PHASE).map(|f| phases[(f / FUNCTIONS_PER_PHASE) as usize]).collect())

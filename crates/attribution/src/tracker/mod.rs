@@ -35,7 +35,7 @@ use track::Track;
 /// A stall, and a wrong rise, can last for up to this many of the counter's usual times between changes.
 const UPDATES_PER_WINDOW: f64 = 10.0;
 const WINDOW_MIN_SECONDS: f64 = 1.0;
-/// The time between two changes of a counter, as long as it is not known.
+/// The time that is assumed between two changes of a counter, as long as it is not known.
 const USUAL_UPDATE_SECONDS: f64 = 0.1;
 /// The sampler may read a counter this late, even one that changes often.
 const LATE_SECONDS: f64 = 0.01;

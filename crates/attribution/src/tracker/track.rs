@@ -1,4 +1,4 @@
-//! One track: readings each of which can follow the one before.
+//! One track: a sequence of readings, each of which can follow the one before.
 
 use super::reading::Reading;
 use ampere_model::Timestamp;

@@ -116,7 +116,7 @@ impl Resolved {
     }
 }
 
-/// One of those that share a view's joules: a group, by its index, or a consumer without a group.
+/// A party to the sharing of a view's joules: a group, by its index, or a consumer without a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Sharer {
     Group(u32),

@@ -14,13 +14,13 @@ use std::collections::HashMap;
 pub(crate) struct Due {
     /// Ticks of the share clock.
     pub share: f64,
-    /// Ticks for which it was active. Only the policy *active* counts these and the next.
+    /// Ticks for which it was active. Only the policy *active* counts these.
     pub active: f64,
-    /// Ticks for which it was the innermost frame.
+    /// Ticks for which it was the innermost frame. Only the policy *active* counts these.
     pub open: f64,
 }
 
-/// Joules per tick of each kind.
+/// The joules per tick, for each kind of ticks in [`Due`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Price {
     pub share: f64,
@@ -160,7 +160,7 @@ impl IdleIntervals {
 pub(super) struct Worker {
     location: u32,
     consumer: u32,
-    /// The worker's number, if it is a consumer, too.
+    /// The worker's number in the view, if it is a consumer, too.
     own: Option<u32>,
     /// The worker's CPU time at the last sample; `None` if it was not known, or if this was not a worker then.
     cpu_ticks: Option<Ticks>,
@@ -176,7 +176,7 @@ pub(super) struct SharedWith {
 /// The ticks since the last sample in which workers and other jobs used the device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Worked {
-    /// For each consumer, the ticks for which others worked for it.
+    /// For each consumer, the ticks for which workers or kernels worked for it.
     of_consumers: Vec<f64>,
     of_other_jobs: f64,
 }
@@ -201,7 +201,7 @@ impl View {
     }
 
     /// Counts the CPU time of the location `worker` for the frames of a consumer, from the start of the open interval on. `own`
-    /// is its own number, if it is a consumer, too.
+    /// is the worker's number in the view, if it is a consumer, too.
     pub fn add_worker(&mut self, worker: u32, own: Option<u32>, consumer: u32) {
         match self.workers.iter_mut().find(|known| known.location == worker) {
             Some(known) => known.own = own.or(known.own),
@@ -219,7 +219,8 @@ impl View {
             let now = cpu.at(self.clock.now);
             let has_frames = |own: u32| !self.consumers.all[own as usize].accounts.is_empty();
             let thread = cpu_times.thread_of_several(*location);
-            // Before its first call is recorded, a thread has a row of its own, from stack samples, or none.
+            // Before the first call of a thread with several locations is recorded, its CPU time counts only for its own frames,
+            // if it has any. They come from stack samples.
             let is_row = thread.is_some() && !has_run(*location);
             if !own.is_some_and(has_frames) && !is_row {
                 let ticks = now.since(cpu_ticks.unwrap_or_else(|| cpu.at(start)));

@@ -56,7 +56,7 @@ impl PriceLog {
         self.pieces.extend(self.open.drain(..).map(piece));
     }
 
-    /// Replaces some of the pieces.
+    /// Replaces each of these ranges of pieces by one piece.
     fn replace(&mut self, parts: &[(Range<usize>, Piece)]) {
         let mut pieces = Vec::new();
         let mut done = 0;

@@ -72,7 +72,7 @@ impl View {
         }
     }
 
-    /// Lets a consumer pass the next queued sample, which charges the frames that ran on it since the previous one.
+    /// Lets a consumer pass the next queued sample. This charges the consumer's frames that ran since the previous sample.
     fn pass_sample(&mut self, index: u32, region_of: impl Fn(NodeIndex) -> RegionRef) {
         let (clock, group) = self.clocks_of(index);
         let View { consumers, queue, possible_regions, recorder, sharing, .. } = self;

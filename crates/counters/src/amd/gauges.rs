@@ -30,7 +30,7 @@ const VRAM: u32 = 0;
 const NOT_KNOWN: u32 = 0xffff;
 
 /// Room for the percentage of librocm_smi64, or for `amdsmi_engine_usage_t` (graphics, memory controller and video, in percent)
-/// or `amdsmi_power_info_t`, whose first fields have had two layouts; more than any release has needed.
+/// or `amdsmi_power_info_t`, whose first fields have had two layouts. The buffer is larger than any release has needed.
 #[repr(C, align(8))]
 struct Words([u32; 512]);
 
@@ -92,7 +92,7 @@ impl<H: Copy> GaugeFunctions<H> {
                 socket_power: None,
                 power_info: library.get("amdsmi_get_power_info").ok(),
                 temperature: library.get("amdsmi_get_temp_metric").ok(),
-                celsius_per_unit: 1.0, // ROCm 6's header has thousandths, but its functions divide
+                celsius_per_unit: 1.0, // ROCm 6's header has thousandths, but its functions return degrees
                 busy: library.get("amdsmi_get_gpu_activity").ok(),
                 memory_used: library.get("amdsmi_get_gpu_memory_usage").ok(),
                 memory_size: library.get("amdsmi_get_gpu_memory_total").ok(),
@@ -119,7 +119,8 @@ impl<H: Copy> GaugeFunctions<H> {
         self
     }
 
-    /// Before ROCm 6.0 (23.4) amdsmi's power has another layout, which cannot be distinguished from these.
+    /// Removes the gauges of power if the library is older than ROCm 6.0 (version 23.4): its layout cannot be distinguished
+    /// from the two later ones.
     pub fn without_power_before_rocm_6(&mut self, numbers: [u32; 4]) {
         if numbers[0] == 23 && numbers[1] < 4 {
             self.power_info = None;

@@ -1,5 +1,5 @@
 //! Gauges of an AMD GPU in files of the kernel's driver: its clock, its power limit, and whether it is throttled. The vendor's
-//! libraries read the same files, but the layout of what they return changes with their releases.
+//! libraries read the same files, but the layout of the structures that they return changes with their releases.
 //!
 //! `gpu_metrics` starts with its size and version (`kgd_pp_interface.h` of Linux). Versions 1.3 (MI200) and 1.6 to 1.8 (MI300)
 //! show the reasons for throttling: as bits that apply now, or as a count of cycles for each reason. Other versions

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ampere_model::counted::is_mi250x;
+
 use crate::amd::kernel::KernelGauges;
 use crate::energy::Resolution;
 use crate::hwmon;
@@ -18,8 +20,10 @@ pub(crate) mod queues;
 /// The time within which a counter that shows 0 at first must rise. The driver updates its figures every millisecond, and even an
 /// idle GPU uses more than a thousand ticks in that time.
 const ZERO_LIMIT: Duration = Duration::from_millis(20);
+/// The name of a device whose model the library does not report.
+const UNKNOWN_MODEL: &str = "AMD GPU";
 
-/// More devices than any node has: a count above it is not believed.
+/// No node has more devices than this. A library that reports more is wrong.
 pub(crate) const DEVICES_MAX: u32 = 256;
 
 /// A library's report about an accumulator.
@@ -118,7 +122,11 @@ impl<L: Gpus> Accumulators<L> {
             files: Vec::new(),
         };
         for (index, first) in (0..count).zip(first_readings(&found.library, count)) {
-            let partner_counts = index % 2 == 1 && found.counters.last().is_some_and(|c| c.0 == index - 1);
+            let is_second = index % 2 == 1 && found.counters.last().is_some_and(|c| c.0 == index - 1);
+            let has_two_dies = |device: &Device| {
+                is_mi250x(&device.description) || device.description.starts_with(UNKNOWN_MODEL)
+            };
+            let partner_counts = is_second && found.devices.last().is_some_and(has_two_dies);
             let energy = match first {
                 Ok(energy) if energy.raw != 0 => energy,
                 other => {
@@ -144,7 +152,7 @@ impl<L: Gpus> Accumulators<L> {
                 continue;
             }
             found.add_gauges(pci.as_deref(), &settings.sys_root, quality);
-            let model = found.library.model(index).unwrap_or_else(|| "AMD GPU".to_owned());
+            let model = found.library.model(index).unwrap_or_else(|| UNKNOWN_MODEL.to_owned());
             found.devices.push(Device {
                 name: format!("GPU-{index}"),
                 metric: format!("{source}:::energy_count:device={index}"),

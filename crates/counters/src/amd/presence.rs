@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the reason if the libraries' init would fail, or find nothing, because the kernel shows no AMD GPU. They need both
-/// places. (librocm_smi64 5.2.3 was tried on made-up trees: without the first it prints to standard error and fails, without the
-/// second it has 0 devices.)
+/// Returns the reason if the libraries' init would fail, or find nothing, because the kernel shows no AMD GPU. The libraries
+/// need both a GPU in the KFD topology and a card in `class/drm`. librocm_smi64 5.2.3 was tried on made-up trees. Without the
+/// former it prints to standard error and fails, without the latter it reports 0 devices.
 pub(crate) fn no_gpu(root: &Path) -> Option<String> {
     let nodes = root.join("sys/class/kfd/kfd/topology/nodes");
     if !entries(&nodes).iter().any(|node| is_gpu(node)) {
@@ -19,7 +19,7 @@ pub(crate) fn no_gpu(root: &Path) -> Option<String> {
     None
 }
 
-/// Whether a KFD node is a GPU, which has an id that is not 0. A node that may not be read counts as a GPU: it
+/// Whether a KFD node is a GPU: only GPUs have an ID other than 0. A node that may not be read counts as a GPU: it
 /// belongs to another job, and the library decides.
 fn is_gpu(node: &Path) -> bool {
     fs::read_to_string(node.join("gpu_id")).map_or(true, |id| id.trim() != "0")

@@ -21,8 +21,8 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Opens the lists. Returns `None` if there are none, or if pids have another meaning here. `root` is the directory of `proc`
-    /// and `sys`.
+    /// Opens the lists. Returns `None` if there are none, or if this process is not in the PID namespace whose pids the driver
+    /// uses. `root` is the directory of `proc` and `sys`.
     pub fn open(root: &Path) -> Option<Queues> {
         let driver = root.join("sys/class/kfd/kfd");
         let nodes = entries(&driver.join("topology/nodes"));

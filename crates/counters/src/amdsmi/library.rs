@@ -157,8 +157,8 @@ impl Library {
     }
 }
 
-/// Gets a list of handles with two calls of the library: for their number, and for the handles. A number that no node can have is
-/// an error.
+/// Gets a list of handles with two calls of the library: for their number, and for the handles. At most [`DEVICES_MAX`] handles
+/// are requested.
 fn list(call: impl Fn(*mut u32, *mut Handle) -> u32) -> Result<Vec<Handle>, CallError> {
     let mut count = 0;
     check(call(&mut count, std::ptr::null_mut()))?;

@@ -30,7 +30,7 @@ struct Utilization {
     memory: u32,
 }
 
-/// The structure `nvmlMemory_v2_t`, in bytes. The first version counts what the driver reserves as used.
+/// The structure `nvmlMemory_v2_t`, in bytes. In the first version of the structure, what the driver reserves counts as used.
 #[repr(C)]
 struct Memory {
     version: u32,
@@ -56,7 +56,7 @@ struct ProcessInfo {
     compute_instance: u32,
 }
 
-/// The structure that the function of the same name writes in some drivers from 535.43 to 535.98.
+/// The structure that `nvmlDeviceGetComputeRunningProcesses_v3` writes instead in some drivers from 535.43 until before 535.98.
 #[repr(C)]
 struct LongProcessInfo {
     info: ProcessInfo,
@@ -290,7 +290,7 @@ fn get<T: Default>(call: impl FnOnce(&mut T) -> u32) -> Result<T, CallError> {
 fn text(call: impl FnOnce(*mut c_char, u32) -> u32) -> Option<String> {
     let _guard = lock().ok()?;
     let mut bytes = [0u8; 128];
-    // The last byte is kept from the library, so that the text ends whatever it writes.
+    // The library may not write the last byte, so that a zero always ends the text.
     check(call(bytes.as_mut_ptr().cast(), bytes.len() as u32 - 1)).ok()?;
     let text = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy().into_owned();
     (!text.is_empty()).then_some(text)
@@ -318,7 +318,7 @@ fn check(code: u32) -> Result<(), CallError> {
         17 => "OPERATING_SYSTEM",
         18 => "LIB_RM_VERSION_MISMATCH",
         19 => "IN_USE",
-        _ => return Err(CallError::Status(Status { code: 999, name: "UNKNOWN" })),
+        _ => "UNKNOWN",
     };
     Err(CallError::Status(Status { code, name }))
 }

@@ -16,7 +16,7 @@ pub(crate) const NAME: &str = "nvml";
 
 const LIBRARY: &str = "libnvidia-ml.so.1";
 const ENERGY: &str = "nvmlDeviceGetTotalEnergyConsumption";
-/// More devices than any node has: a count above it is not believed.
+/// No node has more devices than this. A library that reports more is wrong.
 const DEVICES_MAX: u32 = 256;
 
 const GAUGES: [Gauge; 9] = [

@@ -121,7 +121,7 @@ impl Gpus for Library {
         let name = self.0.name?;
         let _guard = lock().ok()?;
         let mut bytes = [0u8; 256];
-        // The last byte is kept from the library, so that the text ends whatever it writes.
+        // The library may not write the last byte, so that a zero always ends the text.
         // SAFETY: the library is initialised, not ended, and may write `len` bytes, all of them ours.
         check(unsafe { name(device, bytes.as_mut_ptr().cast(), bytes.len() - 1) }).ok()?;
         let text = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy().trim().to_owned();

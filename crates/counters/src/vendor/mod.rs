@@ -5,7 +5,7 @@
 //! - **Nothing is called while the process ends.** The libraries keep their devices in C++ statics. Exit handlers run in reverse
 //!   order. A measurement system that finishes in an exit handler of its own finds those statics destroyed, and librocm_smi64
 //!   5.2.3 segfaults. [`watch_for_exit`] therefore registers a handler after the library's handlers: it runs before them and
-//!   ends all calls.
+//!   prevents all further calls.
 //!
 //! A library is never unloaded: it may have threads, exit handlers and copies of our pointers.
 #![allow(unsafe_code)]
@@ -65,7 +65,7 @@ pub(crate) fn lock() -> Result<MutexGuard<'static, ()>, CallError> {
     if ENDED.load(Ordering::SeqCst) { Err(CallError::Ended) } else { Ok(guard) }
 }
 
-/// Makes all calls end when the process ends, before the library's own exit handlers run. This must be called after every
+/// Prevents all further calls when the process ends, before the library's own exit handlers run. This must be called after every
 /// function that will be called later has been called once, because a library makes some of its statics on first use. Returns
 /// `false` if no further handler can be registered. Then nothing may be read.
 pub(crate) fn watch_for_exit() -> bool {

@@ -162,7 +162,8 @@ impl Nodes {
         }
     }
 
-    /// Records that a node does not answer, or that its answer cannot be used. `is_gone`: it has not answered for long.
+    /// Records that a node does not answer, or that its answer cannot be used. `is_gone`: it has not answered for a long
+    /// time.
     pub fn note_problem(&mut self, name: &str, problem: &str, is_gone: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         problem.clone_into(&mut node.problem);
@@ -171,7 +172,8 @@ impl Nodes {
         }
     }
 
-    /// Reads the figures from a node's summary, which is on disk during the run and after its end.
+    /// Takes the joules of a node from its summary, which is on disk during the run and after its end. `is_final`: the node's
+    /// figures are final.
     pub fn take_summary(&mut self, name: &str, joules: f64, is_final: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         if joules.is_finite() {
@@ -183,7 +185,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the sums over all nodes, and over `own`. They may be up to `SUMS_AGE` old.
+    /// Returns the sums over all nodes; `own` makes the report of this node. They may be up to `SUMS_AGE` old.
     pub fn job(&mut self, own: impl FnOnce() -> NodeReport) -> Arc<Job> {
         if let Some((made, job)) = &self.sums
             && made.elapsed() < SUMS_AGE
@@ -195,7 +197,7 @@ impl Nodes {
         job
     }
 
-    /// Returns the current sums over all nodes, and over `own`.
+    /// Returns the current sums over all nodes. `own` is the report of this node.
     pub fn sum(&mut self, own: &NodeReport) -> Job {
         let now = Instant::now();
         let _ = self.here.take(own, &mut self.names, now);

@@ -20,7 +20,7 @@ pub struct Job {
     pub run: String,
     /// The node whose collector gathers the figures. The rest of a page is about this node; if empty, about all nodes.
     pub here: String,
-    /// Sums over the nodes; power is that of nodes that run.
+    /// Sums over the nodes. The power is that of the nodes that are still running.
     pub totals: Totals,
     /// The losses of all nodes.
     #[serde(default)]
@@ -87,7 +87,7 @@ pub struct NodeLine {
     pub idle_joules: f64,
     /// The node's joules that cannot be attributed.
     pub lost_joules: f64,
-    /// The part of its joules that was idle between its last two reports; in a summary, over the run.
+    /// The part of the node's joules that was idle during the last seconds; in a summary, over the run.
     pub idle_ratio: Option<f64>,
     pub ranks: usize,
 }

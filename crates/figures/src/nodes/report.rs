@@ -1,5 +1,6 @@
-//! The report that a node's collector sends to the first node's once a second: its totals, its ranks, and the functions and
-//! kernels with the most joules. Its size is limited, so that one collector can gather the reports of a thousand nodes.
+//! The report of a node's collector, which the collector of the run's first node requests once a second, or less often if
+//! there are many nodes. It has totals, ranks, and the functions and kernels with the most joules. Its size is limited, so
+//! that one collector can gather the reports of a thousand nodes.
 
 use crate::losses::Losses;
 use crate::snapshot::{DeviceFigures, OTHER, Snapshot};
@@ -155,7 +156,7 @@ impl NodeReport {
         let attributed: f64 = report.functions.iter().map(|row| row.1).sum();
         let kernels: f64 = report.kernels.iter().map(|row| row.1).sum();
         let limit = totals.joules * (1.0 + 1e-6) + 1e-3;
-        // If ranks do not share joules, each of them has all of its devices' joules.
+        // With independent sharing, each rank is charged all joules of its devices.
         let limit_of_ranks = limit * report.rank_count.clamp(1, RANK_COUNT_MAX) as f64;
         let is_possible = figures.chain(rows()).all(|value| (0.0..JOULES_MAX).contains(&value))
             && [attributed, kernels].into_iter().all(|part| part <= limit_of_ranks)

@@ -17,7 +17,7 @@ const ALONE: &str = "this is the part of node ";
 /// The difference between two nodes' times, in seconds, above which their clocks are said to differ.
 const CLOCKS_APART: f64 = 30.0;
 
-/// Returns the note of a summary that is one of several.
+/// Returns the note for the summary of a single node of several. It names the command that shows all nodes.
 pub fn note(node: &str, first: &Path) -> String {
     format!("{ALONE}{node}: ampere report {} shows all nodes of the run together", first.display())
 }
@@ -54,8 +54,8 @@ fn join_lanes(whole: &mut Summary, others: &mut [Summary]) {
     whole.lanes = lanes::joined(std::mem::take(&mut whole.lanes).into_iter().chain(others));
 }
 
-/// Makes the summary of a trace whose nodes were attributed separately, equal to that of all nodes attributed together. Its `run`
-/// has only what depends on the nodes.
+/// Makes the summary of a trace whose nodes were attributed separately, equal to that of all nodes attributed together. In
+/// its `run`, only those fields are set that depend on the nodes.
 pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
     let mut all = vec![first];
     all.extend(others);

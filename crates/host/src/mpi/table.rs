@@ -486,3 +486,14 @@ pub struct Row {
 }
 
 mpi_functions!(make_functions);
+
+#[cfg(test)]
+mod tests {
+    use super::FUNCTIONS;
+    use ampere_model::regions::is_mpi;
+
+    #[test]
+    fn all_functions_are_known_as_mpis_in_lower_case() {
+        FUNCTIONS.iter().for_each(|row| assert!(is_mpi(row.lower), "{}", row.lower));
+    }
+}

@@ -1,4 +1,4 @@
-//! Handles of the C library for writing: of the archive, and of the event writer of one location.
+//! Handles of the C library for writing: one for an archive, and one for the event writer of a location.
 
 use super::communication;
 use super::global_def_writer::GlobalDefWriter;

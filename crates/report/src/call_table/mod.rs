@@ -30,7 +30,7 @@ pub struct CallRow {
     pub resolved_joules: f64,
     /// The dynamic part of the exclusive and of the inclusive joules, if it is known.
     pub dynamic_joules: Option<[f64; 2]>,
-    /// The number of calls that it stands for; `None` if that is not known because stacks were sampled.
+    /// The number of calls that the row stands for; `None` if it is not known, because stacks were sampled.
     pub calls: Option<u32>,
 }
 

@@ -151,7 +151,7 @@ impl<W: Write + Send> CallsFile<W> {
     }
 }
 
-/// Writes the call paths that calls refer to by `callpath`.
+/// Writes the table of call paths, to which the column `callpath` of calls refers.
 ///
 /// # Errors
 /// They cannot be written.

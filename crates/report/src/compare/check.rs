@@ -10,7 +10,7 @@ use ampere_model::signature::is_function;
 use ampere_model::text::{listed, printable, short};
 use std::collections::BTreeSet;
 
-/// The maximum length of a name in a sentence, and the number of names.
+/// The maximum length of a name in a sentence, and the maximum number of names.
 const NAME_CHARS_MAX: usize = 80;
 const NAMED_MAX: usize = 5;
 
@@ -77,7 +77,7 @@ impl Comparison {
     /// Checks a figure of the second group, and keeps the result for the formats that show checks.
     ///
     /// # Errors
-    /// A figure that the runs do not have, or that cannot be compared.
+    /// The runs do not have the figure, or it cannot be compared.
     pub fn check(&mut self, wanted: &Wanted) -> Result<&Checked, CheckError> {
         let (row, figure) = match wanted.region {
             None => self.row_of_run(wanted.metric)?,
@@ -164,7 +164,8 @@ fn named(name: &str) -> String {
 /// Compares the change of a row with the limit, in a sentence about `figure`.
 fn found(row: &Row, figure: &str, allowed_percent: f64) -> (Finding, String) {
     let (first, other, difference) = (&row.groups[0], &row.groups[1], &row.differences[0]);
-    // In percent of the first mean; if that is 0, every rise is above the limit.
+    // A change that has an interval is in percent of the first mean; if that mean is 0, every rise is above the limit. Without
+    // an interval, the change and its limit are in the unit of the figure.
     let percent = |(low, high): (f64, f64)| (100.0 * (low - 1.0), 100.0 * (high - 1.0));
     let (allowed, (low, high)) = match (ratio(first, other), difference.interval) {
         (Some(range), _) => (allowed_percent, percent(range)),

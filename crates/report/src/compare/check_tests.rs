@@ -55,8 +55,8 @@ fn a_rise_counts_only_if_its_whole_range_is_above_the_limit() {
     assert_eq!(single(0.0, 0.0), Ok((Finding::Allowed, words.to_owned())));
 }
 
-/// In percent, a fall and the rise of the exchanged groups have different ranges, of which one is the other's inverse. A check decides
-/// by the range that it shows.
+/// If the groups are exchanged, a fall becomes a rise by a different percentage, and the range of the ratio is inverted. A check
+/// decides by the range that it shows.
 #[test]
 fn a_large_change_has_the_range_of_the_ratio_of_the_means() {
     let (less, more) = ([0.0, 1.0, 2.0, 1.0], [16.0, 18.0, 20.0, 18.0]); // 11 and 28 J on average
@@ -76,7 +76,7 @@ fn a_large_change_has_the_range_of_the_ratio_of_the_means() {
         many.1.starts_with("joules rose to 16 times as much (95 % range x 14 to x 18), more"),
         "{many:?}"
     );
-    // A function of one of three runs: its mean is not clearly above 0.
+    // Only one of the first group's three runs has the function, so its mean is not clearly above 0.
     let mut rare = groups(&[0.0, 0.0, 0.0], &[1.0, 1.1, 1.2]);
     for run in &mut rare[0][1..] {
         for view in run.summary.devices.iter_mut().flat_map(|device| &mut device.views) {

@@ -284,7 +284,7 @@ fn of_run(summary: &Summary, sums: &Sums, divisor: f64) -> Values {
     figures
 }
 
-/// Returns joules and watts by name without the node, because another run's devices may be on another node.
+/// Returns the joules and the watts of devices by their names, summed over nodes, because another run may be on other nodes.
 fn devices(summary: &Summary) -> BTreeMap<&str, [f64; 2]> {
     let mut sums: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for device in summary.devices.iter().filter(|device| device.unit == "J") {

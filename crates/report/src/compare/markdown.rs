@@ -92,7 +92,7 @@ fn plain(text: &str) -> String {
     out
 }
 
-/// Makes a code span of a name, with more backticks around it than are in it.
+/// Makes a code span of a name, with one backtick more around it than its longest sequence of backticks has.
 fn code(name: &str) -> String {
     let longest = name.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat(longest + 1);

@@ -217,8 +217,8 @@ impl Comparison {
         }
     }
 
-    /// Returns the mean and the standard deviation of each group as the cells of a table's rows. They have the same decimals,
-    /// except those of runs, whose rows are different figures.
+    /// Returns the mean and the standard deviation of each group as the cells of a table's rows. All cells have the same number
+    /// of decimals, except in the tables of runs and of units of work, whose rows are different figures.
     fn cells(&self, rows: &[&Row]) -> Vec<Vec<(String, String)>> {
         let runs = self.groups.iter().flatten().map(|about| &about.run);
         let digits = runs.map(|run| digits::of_energy(&run.energy)).min().unwrap_or(MEASURED);
@@ -255,7 +255,7 @@ impl Comparison {
         if self.is_comparable(row) { short_range(row, group) } else { String::new() }
     }
 
-    /// Explains the sign of changes that are not shown, if there are some.
+    /// Explains `NOT_COMPARED`, which tables show instead of a change, if joules cannot be compared.
     fn not_compared(&self) -> Option<String> {
         self.incomparable
             .as_ref()
@@ -267,8 +267,9 @@ impl Comparison {
         (1..self.groups.len()).all(|group| self.is_sampling_error(row, group))
     }
 
-    /// Whether the error of samples explains the difference between the first group and another one: the row has less than twice
-    /// its standard error. If the scatter of the runs is known, it decides, except for a row that only one of the groups has.
+    /// Whether the error of samples explains the difference between the first group and another one: the difference is less than
+    /// twice its standard error. If the scatter of the runs is known, it decides, except for a row that only one of the groups
+    /// has.
     fn is_sampling_error(&self, row: &Row, group: usize) -> bool {
         let difference = &row.differences[group - 1];
         let is_in_one = [0, group].iter().any(|at| row.groups[*at].mean == 0.0);
@@ -429,7 +430,7 @@ const SIZES: [Size; 2] = [
     ("nodes", "--per node", |per| per != Per::Run, |run| run.run.nodes.len() as u32),
 ];
 
-/// Whether one of the runs has functions, but none of the first run's, apart from MPI functions.
+/// Whether one of the runs has functions, but none that the first run also has. MPI functions are not counted.
 fn have_nothing_in_common(functions: &[BTreeSet<String>]) -> bool {
     let own = |of: &BTreeSet<String>| -> BTreeSet<String> {
         of.iter().filter(|name| !ampere_model::regions::is_mpi(name)).cloned().collect()
@@ -475,7 +476,7 @@ fn shown(row: &Row) -> String {
     names(&[row], usize::MAX).remove(0)
 }
 
-/// Formats a difference for people: in percent, as long as that is useful.
+/// Formats a difference for people: in percent, or as a multiple if it is too large for percent.
 fn change(from: f64, to: f64) -> String {
     if from == to {
         return "=".to_owned();
@@ -501,7 +502,7 @@ fn multiple(of: f64) -> String {
 }
 
 /// Formats the interval of a change in the unit of the change: percent of the first group's mean, or multiples of it. If that
-/// mean is zero, the interval of the difference is formatted in its own unit. `?` if a group has one run.
+/// mean is zero, the interval of the difference is formatted in the unit of the figure. Returns `?` if a group has one run.
 fn range(row: &Row, group: usize) -> String {
     range_in(row, group, 1)
 }
@@ -542,7 +543,7 @@ fn plain(value: f64) -> String {
     }
 }
 
-/// Formats a number with its sign. Zero, and what is rounded to it, has none.
+/// Formats a number with its sign. Zero, and a number that is rounded to zero, have no sign.
 fn signed(value: f64, decimals: usize) -> String {
     let unit = 10_f64.powi(decimals as i32);
     match (value * unit).round() / unit {

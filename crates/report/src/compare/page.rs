@@ -43,7 +43,7 @@ pub fn render(comparison: &Comparison) -> String {
     .into_string()
 }
 
-/// Makes what is above the tables. `below` is their markup.
+/// Makes the part of the page above the tables. `below` is the markup of the tables.
 fn head(comparison: &Comparison, below: &str) -> Markup {
     let notes: Vec<&String> =
         comparison.notes.iter().filter(|note| programs::is_needed(note, below)).collect();

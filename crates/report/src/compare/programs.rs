@@ -42,7 +42,7 @@ pub(super) fn note(programs: &[Program]) -> Option<String> {
         .then(|| format!("{PROGRAM} is the program of each run: {}", printable(&names.join(", "))))
 }
 
-/// Whether a reader of what is shown needs a note: the one about [`PROGRAM`] only if that name is there.
+/// Whether a reader of the text `shown` needs a note. The note about [`PROGRAM`] is needed only if the text contains that name.
 pub(super) fn is_needed(note: &str, shown: &str) -> bool {
     !note.starts_with(PROGRAM) || shown.contains(PROGRAM)
 }

@@ -16,7 +16,7 @@ pub(super) struct Ranked<'a> {
     /// Rows with an interval that excludes zero, but which are not significant after the correction: among many rows, some
     /// intervals exclude zero by chance.
     pub by_chance: Vec<&'a Row>,
-    /// The other rows whose difference is not significant, or which is within the error of samples.
+    /// The other rows with a difference that is not significant, or that is within the error of samples.
     pub unclear: Vec<&'a Row>,
     /// The number of rows that are small in all groups, and their sum.
     pub small: Option<(usize, Row)>,
@@ -30,7 +30,7 @@ impl Ranked<'_> {
 }
 
 impl Row {
-    /// Whether the scatter of the runs alone may explain all differences of this row, taken by itself.
+    /// Whether the scatter of the runs alone may explain all differences of this row, before the correction for many rows.
     fn is_within_noise(&self) -> bool {
         self.differences.iter().all(|difference| difference.is_within_noise() != Some(false))
     }
@@ -133,7 +133,7 @@ impl Comparison {
         Row { by, name: String::new(), figure: by.shown(self.kind), groups, differences }
     }
 
-    /// Returns the name of the sum of `count` small rows, as far as it fits into `room` characters.
+    /// Returns the name of the sum of `count` small rows, in a shorter form if the usual one is longer than `room` characters.
     pub(super) fn name_of_small(&self, count: usize, room: usize) -> String {
         let whose = match self.groups.len() {
             2 if self.has_samples() => "both groups".to_owned(),

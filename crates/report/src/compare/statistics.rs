@@ -30,14 +30,14 @@ impl Sample {
     }
 }
 
-/// Returns the mean of these values, and half of its interval by Student's t; `None` for one value.
+/// Returns the mean of these values, and half the width of its interval by Student's t; `None` for one value.
 pub fn interval_of_mean(values: &[f64]) -> (f64, Option<f64>) {
     let sample = Sample::of(values.to_vec());
     let half = sample.of_mean().and_then(|(variance, freedom)| Some(quantile(freedom)? * variance.sqrt()));
     (sample.mean, half)
 }
 
-/// Returns how many standard errors half of an interval has.
+/// Returns half of an interval's width in standard errors, for a number of degrees of freedom.
 fn quantile(freedom: f64) -> Option<f64> {
     Some(StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(0.5 + CONFIDENCE / 2.0))
 }
@@ -87,7 +87,7 @@ impl Difference {
         Difference { of_means, interval, p, adjusted_p: None }
     }
 
-    /// Whether the scatter of the runs alone may explain this row, taken by itself: its interval contains zero.
+    /// Whether the scatter of the runs alone may explain the difference, before the correction: its interval contains zero.
     pub fn is_within_noise(&self) -> Option<bool> {
         self.interval.map(|(low, high)| low <= 0.0 && high >= 0.0)
     }
@@ -98,7 +98,7 @@ impl Difference {
     }
 }
 
-/// Returns half of the interval, and the probability of such a difference by chance.
+/// Returns half the width of the interval, and the probability of such a difference by chance.
 fn welch(first: &Sample, other: &Sample, of_means: f64) -> Option<(f64, f64)> {
     let ((a, a_freedom), (b, b_freedom)) = (first.of_mean()?, other.of_mean()?);
     let variance = a + b;
@@ -111,7 +111,7 @@ fn welch(first: &Sample, other: &Sample, of_means: f64) -> Option<(f64, f64)> {
     Some((quantile(freedom)? * error, 2.0 * t.sf(of_means.abs() / error)))
 }
 
-/// Returns Welch's degrees of freedom of a sum of two variances, each with its own.
+/// Returns Welch's degrees of freedom of the sum of two variances, each of which is given with its degrees of freedom.
 fn freedom((a, a_freedom): (f64, f64), (b, b_freedom): (f64, f64)) -> f64 {
     (a + b).powi(2) / (a.powi(2) / a_freedom + b.powi(2) / b_freedom)
 }

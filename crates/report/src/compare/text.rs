@@ -21,7 +21,7 @@ const INDENT: usize = 5;
 const GAP: usize = 2;
 /// Names have at least this room, which is enough for the names of a run's own figures.
 const NAME_ROOM_MIN: usize = 24;
-/// The maximum number of rows of a table, and of rows without a clear difference among them.
+/// The maximum number of a table's rows that differ, and of its rows of each other kind, which have no clear difference.
 const ROWS_MAX: usize = 15;
 const UNCLEAR_MAX: usize = 5;
 
@@ -77,7 +77,7 @@ fn paragraph(begin: &str, text: &str, width: usize, out: &mut String) -> std::fm
     begins.zip(lines).try_for_each(|(begin, line)| writeln!(out, "{begin}{line}"))
 }
 
-/// Explains what the printed intervals mean. `shown` is the text that has them.
+/// Explains the printed intervals. `shown` is the text that contains them.
 pub fn method(shown: &str) -> String {
     let is_unbounded = [UNBOUNDED, AT_LEAST].iter().any(|words| shown.contains(words));
     let why = if is_unbounded { format!(", without an end if {WHY_UNBOUNDED}") } else { String::new() };
@@ -106,7 +106,7 @@ pub fn described(runs: &[About]) -> Vec<(Vec<String>, String)> {
     all
 }
 
-/// Writes what is above the tables. `below` is their text.
+/// Writes the part of the text above the tables. `below` is the text of the tables.
 fn head(comparison: &Comparison, (below, width): (&str, usize), out: &mut String) -> std::fmt::Result {
     let verdicts = verdict::verdicts(comparison);
     for (number, verdict) in (2..).zip(&verdicts) {

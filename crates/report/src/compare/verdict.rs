@@ -58,8 +58,8 @@ fn verdict(comparison: &Comparison, group: usize) -> String {
     words.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// Says how the energy has changed, and which of dynamic joules, static joules and time have changed, are the same, or are not
-/// known.
+/// Describes how the energy has changed, and which of dynamic joules, static joules and time have changed, are the same, or are
+/// not known.
 fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
     const KINDS: [(&str, &str); 3] =
         [("dynamic_joules", "dynamic joules"), ("static_joules", "static joules"), ("seconds", "time")];
@@ -85,7 +85,7 @@ fn energy(comparison: &Comparison, group: usize) -> (String, Option<String>) {
     (all_joules(comparison, group), (!differ.is_empty()).then(|| differ.join(", ")))
 }
 
-/// Says how much of estimated joules is only the time, if it is most.
+/// Describes the part of the estimated joules that is only idle watts multiplied by time, if it is at least half of them.
 fn assumed(comparison: &Comparison, figure: &str) -> String {
     let all_estimated = comparison.groups.iter().flatten().all(|run| run.run.energy == "estimated");
     let [part, whole] = [figure, "joules"].map(|figure| comparison.of_run(figure).map_or(0.0, Row::size));
@@ -112,7 +112,7 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Returns the interval of the change of a figure of the run, if it does not show that the runs are the same.
+/// Returns the interval of the change of a figure of the run, unless the interval shows that the runs are the same.
 fn noise_unless_same(comparison: &Comparison, group: usize, figure: &str) -> Option<String> {
     let row = comparison.of_run(figure)?;
     let difference = &row.differences[group - 1];

@@ -27,7 +27,7 @@ pub struct Row<'a> {
     pub error: Option<f64>,
     pub seconds: f64,
     pub calls: u64,
-    /// The mean power, and the least and the most of an interval in which it ran. `None` if the power cannot be resolved.
+    /// The mean power in watts, and the lowest and the highest of an interval in which it ran. `None` if it cannot be resolved.
     pub watts: Option<(f64, f64, f64)>,
     /// The devices that it ran on.
     pub devices: Vec<&'a Device>,
@@ -46,7 +46,7 @@ pub struct Facts<'a> {
     pub is_dynamic: bool,
     pub kernels: Vec<Row<'a>>,
     pub functions: Vec<Row<'a>>,
-    /// The functions of Python programs, each with the functions that are not Python's and that it called.
+    /// The functions of Python programs, each including the functions in C that it called.
     pub python: Vec<Row<'a>>,
     /// The joules of the host devices that are charged to no function, and those that cannot be attributed.
     pub outside: f64,
@@ -261,8 +261,8 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Returns the GPUs, the one with the most joules first. If one contains others, as Cray's accelerators contain the GPUs of other
-/// counters, it is left out if only they have kernels, and they are otherwise.
+/// Returns the GPUs, the one with the most joules first. A GPU may contain others, as Cray's accelerators contain the GPUs of
+/// other counters. If only the contained GPUs have kernels, the outer ones are left out; otherwise the contained GPUs are.
 fn gpus(summary: &Summary) -> Vec<&Device> {
     let has_kernels = |device: &Device| view(device, "kernels").is_some_and(|view| !view.regions.is_empty());
     let is_gpu = |device: &&Device| device.unit == "J" && (device.kind == "gpu" || has_kernels(device));
@@ -283,7 +283,7 @@ fn contains(whole: &Device, part: &Device) -> bool {
     whole.node == part.node && whole.contains.contains(&part.name)
 }
 
-/// Returns the outermost devices that are no GPUs, contain none and are in none.
+/// Returns the outermost devices that are not GPUs, contain no GPU and are contained in no GPU.
 fn host_devices<'a>(summary: &'a Summary, gpus: &[&Device]) -> Vec<&'a Device> {
     let is_apart = |device: &&Device| {
         let is_gpu = gpus
@@ -295,7 +295,7 @@ fn host_devices<'a>(summary: &'a Summary, gpus: &[&Device]) -> Vec<&'a Device> {
     apart.iter().filter(|device| !apart.iter().any(|whole| contains(whole, device))).copied().collect()
 }
 
-/// Returns node and name of each device that a consumer draws from.
+/// Returns the node and the name of each device that a consumer draws from.
 fn used(summary: &Summary) -> HashSet<(&str, &str)> {
     let linked =
         summary.topology.iter().filter_map(|link| Some((link.node.as_str(), link.device.as_deref()?)));

@@ -24,8 +24,8 @@ const MPI_PART_MIN: f64 = 0.2;
 const IMBALANCE_MIN: f64 = 0.1;
 /// The number of functions that are searched for the one that makes a rank use more.
 const UNBALANCED_FUNCTIONS_MAX: usize = 16;
-/// A kernel whose mean power is below this fraction of its highest, and whose lowest is below half of it, does not draw steady
-/// power.
+/// A kernel does not draw steady power if its mean power is below this fraction of its highest power, and its lowest power is
+/// below half of the highest.
 const STEADY_PART: f64 = 0.8;
 /// A function with at most this fraction of the dynamic joules, but with a large fraction of all joules, only waits.
 const WAITING_DYNAMIC_PART_MAX: f64 = 0.02;
@@ -37,10 +37,10 @@ const HOT_CELSIUS: f64 = 95.0;
 const THROTTLED_PART_MIN: f64 = 0.01;
 /// If measuring takes at least this fraction of the program's CPU time, there is a hint.
 const MEASURING_PART_MIN: f64 = 0.05;
-/// In a shorter run there is no such hint, because the start of the collector is a large part of it.
+/// A shorter run gets no hint about measuring, because the start of the collector takes a large part of such a run.
 const JUDGED_SECONDS_MIN: f64 = 1.0;
-/// A program that keeps less than this fraction of one core busy, although others may leave it less than it asks for, hardly
-/// notices that no core is free for the collector.
+/// A program that keeps less than this fraction of one core busy hardly notices that no core is free for the collector. The
+/// fraction is small, because other programs may leave the program less CPU time than it asks for.
 const JUDGED_CPU_PART_MIN: f64 = 0.03;
 /// If the node's processors are busy for this fraction of the time, none is free.
 const FULL_PART: f64 = 0.95;
@@ -76,7 +76,7 @@ struct SamplingCost {
     /// The cost in the program and that of the collector, as parts of the program's CPU time.
     stacks: f64,
     collector: f64,
-    /// The part of it that samples take.
+    /// The part of the program's CPU time that samples of stacks take, which is included in `stacks`.
     samples: f64,
     switches_per_second: f64,
 }
@@ -108,7 +108,7 @@ impl SamplingCost {
         self.stacks + self.collector
     }
 
-    /// Whether the cost is so large because there are more running threads than processors.
+    /// Whether the cost is large because more threads run than there are processors.
     fn is_for_missing_cpus(&self) -> bool {
         self.collector > self.stacks || self.samples <= 0.5 * self.stacks
     }
@@ -121,7 +121,7 @@ impl SamplingCost {
 fn sampling_overhead(facts: &Facts) -> Option<String> {
     let cost = SamplingCost::of(facts.summary)?;
     if cost.is_for_missing_cpus() && missing_cpus(facts).is_some() {
-        return None; // that hint has the cost
+        return None; // the hint about missing CPUs includes the cost
     }
     let advice = if cost.collector > cost.stacks {
         match others_have_the_cores(facts) {
@@ -176,7 +176,7 @@ fn throttling(facts: &Facts) -> Option<String> {
     throttled(facts).or_else(|| at_power_limit(facts)).or_else(|| hot(facts))
 }
 
-/// Returns the hint about the device that was throttled longest. A temperature comes first, because cooling can be mended.
+/// Returns the hint about the device that was throttled longest. Thermal throttling comes first, because cooling can be repaired.
 fn throttled(facts: &Facts) -> Option<String> {
     let all: Vec<_> =
         gauges_of(facts, "throttled_ratio").filter(|(_, gauge)| gauge.mean >= THROTTLED_PART_MIN).collect();
@@ -250,7 +250,7 @@ fn changing_power(facts: &Facts) -> Option<String> {
 }
 
 /// Returns the hint that ranks wait for ranks that have no CPU, because there are more ranks than cores, or because other
-/// programs have the cores. It includes what measuring takes for the same reason.
+/// programs have the cores. The hint includes the cost of measuring, if that has the same reason.
 fn missing_cpus(facts: &Facts) -> Option<String> {
     let run = &facts.summary.run;
     let cores = run.node_cpu?.cpus;
@@ -289,7 +289,7 @@ fn imbalance(facts: &Facts) -> Option<String> {
     Some(format!("{who} used {more} % more than the mean outside MPI{place}: {advice}"))
 }
 
-/// Returns the joules of ranks outside MPI, and by which part those of one rank exceed the mean, if that is much.
+/// Returns the joules of ranks outside MPI, and the fraction by which one rank exceeds their mean, if it is large.
 pub(super) fn unbalanced<'a>(facts: &Facts<'a>) -> Option<(Spread<'a>, f64)> {
     let views = facts.views(&facts.host_devices, "ranks");
     let whole = over_ranks::outside_mpi(facts.summary, &views)?;
@@ -329,8 +329,8 @@ fn mpi_share(facts: &Facts) -> Option<String> {
 }
 
 /// Returns the hint about a function that mostly waits: it has static joules for its time, but hardly any dynamic ones, so
-/// tables show it far down. A sampled function is not named: the time that a thread waits has the function of its last sample,
-/// which need not be the one that waits.
+/// tables show it far down. A sampled function is not named: the time that a thread waits is charged to the function of its last
+/// sample, which need not be the function that waits.
 fn waiting(facts: &Facts) -> Option<String> {
     let all = facts.all_of_host_devices();
     let waits = |row: &&Row| {
@@ -347,8 +347,8 @@ fn waiting(facts: &Facts) -> Option<String> {
     Some(format!("{name} waits: {of_all} of all joules, {of_dynamic} of the dynamic ones"))
 }
 
-/// Returns the hint that a sampled program used no CPU for a large part of its time, which no function shows. How many of its
-/// threads waited is not known, so the time is the least without CPU time.
+/// Returns the hint that a sampled program used no CPU for a large part of its time, which no function shows. It is not known how
+/// many threads used the CPU time together, so the hint states the shortest time that the program can have been without a CPU.
 fn sleeping(facts: &Facts) -> Option<String> {
     let run = &facts.summary.run;
     let cpu = run.node_cpu.filter(|_| run.nodes.len() == 1)?;
@@ -370,7 +370,7 @@ fn sleeping(facts: &Facts) -> Option<String> {
 fn others_on_the_node(facts: &Facts) -> Option<String> {
     let cpu = facts.summary.run.node_cpu.filter(|cpu| cpu.has_others())?;
     if other_jobs::joules(facts.summary) > 0.0 {
-        return None; // their joules are shown
+        return None; // the joules of other jobs are shown
     }
     // A GPU's counter does not include work on the processors.
     if !topmost(facts.summary).any(|device| ["node", "cpu"].contains(&device.kind.as_str())) {

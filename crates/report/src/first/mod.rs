@@ -44,7 +44,7 @@ const MENTIONED_SHARE_MIN: f64 = 0.005;
 /// The maximum length of the reasons why no counter was read, in characters.
 const NO_COUNTER_CHARS_MAX: usize = 120;
 
-/// Returns the lines as one text. `look` says where there is further information.
+/// Returns the lines as one text. `look` names the places of further information.
 pub fn render(summary: &Summary, screen: Screen, look: &[String]) -> String {
     lines(summary, screen, look).iter().map(|line| line.shown(screen) + "\n").collect()
 }
@@ -375,14 +375,14 @@ fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     }
     let mut lines = Vec::new();
     let mut quality = facts.summary.quality;
-    quality.records.late_events = 0; // they are in the figures
+    quality.records.late_events = 0; // late events are in the figures
     let losses: Vec<String> =
         quality.occurred().map(|(number, word)| format!("{} {word}", digits::count(number))).collect();
     if !losses.is_empty() {
         lines.extend(labelled("lost", &losses.join(", "), Style::Plain, screen));
     }
     let ended = Ending::notes(&run.endings);
-    // Summaries of earlier versions do not state what is missing: the last notes are about counters.
+    // Summaries of earlier versions do not state what is missing, so the last notes are shown, which are about counters.
     let notes: Vec<&String> = match run.missing.is_empty() {
         true => run.notes.iter().rev().collect(),
         // The processes that a signal ended are only among the notes of the report.
@@ -454,7 +454,7 @@ fn balance(facts: &Facts, whole: &Spread) -> String {
     let more = if whole.mean() > 0.0 { whole.most / whole.mean() - 1.0 } else { 0.0 };
     let kind = if facts.is_dynamic { " dynamic" } else { "" };
     let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(energy);
-    // The mean of two is easily seen.
+    // The mean of two ranks is not shown, because it is easily computed.
     let mean = if whole.ranks > 2 { format!(", mean {mean}") } else { String::new() };
     let above = |spread: &Spread, more: f64| {
         let highest = spread.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));

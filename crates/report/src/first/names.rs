@@ -18,14 +18,14 @@ pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
     shortened_each(names, |_| room)
 }
 
-/// Like [`shortened`], with room of its own for each name.
+/// Like [`shortened`]; `room` returns the room for each name by its index.
 pub fn shortened_each(names: &[&str], room: impl Fn(usize) -> usize) -> (Vec<String>, bool) {
     let plain: Vec<String> = names.iter().map(|name| printable(without_arguments(name))).collect();
     let inner: Vec<&str> = plain.iter().map(|name| last_two(name)).collect();
     let [of_inner, of_plain] =
         [&inner, &plain.iter().map(String::as_str).collect()].map(|forms: &Vec<&str>| uses(forms, names));
     let whole = names.iter().enumerate().map(|(at, name)| {
-        // Functions that differ only in their namespaces keep those, and functions that differ only in their arguments those.
+        // Functions that differ only in their namespaces keep them. Those that differ only in their arguments keep both.
         match (of_inner[inner[at]], of_plain[plain[at].as_str()]) {
             (1, _) => inner[at].to_owned(),
             (_, 1) => plain[at].clone(),
@@ -60,7 +60,7 @@ pub fn shorten(name: &str, room: usize) -> String {
 }
 
 /// Returns a call path in at most `room` characters: the outermost functions are left out if it is too long. The last function
-/// and its caller are kept, and the caller's name is cut for that. For a function that calls itself, the depth is shown.
+/// and its caller are kept, and the caller's name is cut if necessary. For a function that calls itself, the depth is shown.
 pub fn path(regions: &[&str], room: usize) -> String {
     let calls: Vec<&[&str]> = regions.chunk_by(|caller, called| caller == called).collect();
     let names: Vec<&str> = calls.iter().map(|same| same[0]).collect();
@@ -180,12 +180,12 @@ pub fn nodes_of(nodes: &[String]) -> String {
     }
 }
 
-/// Returns a region that is on the stack several times, because it calls itself: "fib x18".
+/// Returns the name of a region that is on the stack `count` times, because it calls itself: "fib x18".
 pub fn times(name: &str, count: u32) -> String {
     if count > 1 { format!("{name} x{count}") } else { name.to_owned() }
 }
 
-/// Explains the depth in [`times`].
+/// Explains the depth of a recursion, which [`times`] adds to names.
 pub const RECURSION: &str = "x2, x3, ...: this many calls of the function, each made by the one before it";
 
 /// Whether a path in words has a function that calls itself; see [`times`].

@@ -18,13 +18,13 @@ pub struct Screen {
 
 /// The width without a terminal.
 pub const WIDTH: usize = 80;
-/// Lines are made for terminals of at least and at most this width.
+/// The widths of terminals for which lines are made. Other widths are replaced by the nearest of these.
 const WIDTHS: std::ops::RangeInclusive<usize> = 60..=200;
 /// The maximum number of the first lines without a terminal.
 pub const LINES: usize = 26;
 /// The usual maximum number of rows of a table.
 pub const ROWS: usize = 15;
-/// The first lines leave these lines of a terminal to the command and to the next prompt, within these limits.
+/// The number of a terminal's lines that are left to the command and to the next prompt, and the limits for all first lines.
 const OTHER_LINES: usize = 4;
 const LINES_OF_TERMINALS: std::ops::RangeInclusive<usize> = 16..=50;
 
@@ -189,7 +189,7 @@ const PATH_ROOM_MIN: usize = 24;
 const DIFFERENT_PATHS_ROOM: usize = 56;
 
 impl Names<'_> {
-    /// Returns the names in at most `room` characters, and whether they should have more.
+    /// Returns the names in at most `room` characters, and whether they need more room to be readable.
     fn fitted(&self, room: usize) -> (Vec<String>, bool) {
         let is_short = |names: &[String]| names.iter().all(|name| name.chars().count() < room);
         match self {
@@ -230,7 +230,7 @@ impl Table<'_> {
         self.fitted(screen).lines
     }
 
-    /// Removes columns where that keeps a name from being cut.
+    /// Lays out the table, without the columns that leave too little room for the names.
     pub fn fitted(mut self, screen: Screen) -> Shown {
         self.before.retain(|column| column.dispensable == 0 || !column.is_empty());
         self.after.retain(|column| column.dispensable == 0 || !column.is_empty());

@@ -20,7 +20,7 @@ pub struct Caps {
     functions: usize,
     pub notes: usize,
     pub hints: usize,
-    /// How many parts the lines about processors, waiting and ranks have, at most [`DETAILS_MAX`].
+    /// The number of details in the lines about processors, waiting and ranks, at most [`DETAILS_MAX`].
     pub details: usize,
     pub has_path: bool,
     pub has_gaps: bool,
@@ -73,7 +73,7 @@ impl Caps {
 const PART_MIN: f64 = 0.005;
 const FIRST_ROWS: usize = 10;
 const FIRST_PART_MIN: f64 = 0.001;
-/// The maximum number of functions in the first lines. A table with more rows was asked for, and has small ones, too.
+/// The maximum number of functions in the first lines. A reader who requests a table with more rows also gets small rows.
 pub const FUNCTIONS_MAX: usize = 20;
 /// Rows that each table keeps while something else can be left out, and those that it keeps in any case. Rows that sum others are
 /// not counted.
@@ -103,7 +103,8 @@ pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     lines
 }
 
-/// Returns the first rows, those that mostly wait and have a large part of `all` joules, and the others.
+/// Returns the rows that are shown, and the others. The first rows are shown, and those that mostly wait and have a large part of
+/// `all` joules.
 fn large<'f, 'a>(
     rows: &'f [Row<'a>],
     (whole, all): (f64, f64),
@@ -127,7 +128,8 @@ fn sum(rows: &[&Row]) -> f64 {
     rows.iter().map(|row| row.joules).sum()
 }
 
-/// Returns the joules of which shares are parts, and all joules, static ones included, if those are other joules.
+/// Returns the joules of which shares are parts, and all joules of the host devices, static ones included. If joules are not
+/// dynamic, the second figure is infinite, so that no row counts as waiting.
 fn wholes(facts: &Facts) -> (f64, f64) {
     (facts.whole, if facts.is_dynamic { facts.all_of_host_devices() } else { f64::INFINITY })
 }
@@ -161,10 +163,10 @@ pub struct Known {
     pub error: Option<f64>,
 }
 
-/// A range from less than the first part to more than the second part of the whole says nothing about a row.
+/// A range from less than the first part to more than the second part of the whole gives no information about a row.
 const UNTOLD_PARTS: (f64, f64) = (0.02, 0.75);
 
-/// Whether a range says something; otherwise other consumers of the device were always active, too.
+/// Whether a range gives information about its row. If it does not, other consumers of the device were always active, too.
 fn is_told((least, most): (f64, f64), whole: f64) -> bool {
     least > UNTOLD_PARTS.0 * whole || most < UNTOLD_PARTS.1 * whole
 }
@@ -174,8 +176,8 @@ pub const ERROR_HEAD: &str = "±";
 pub const RANGE_HEAD: &str = "(least..most)";
 pub const ERROR_OR_RANGE_HEAD: &str = "± or range";
 
-/// Formats a standard error as a fraction of its figure: `12 %`, `0.3 %` or `<0.1 %`. One as large as its figure says nothing
-/// more than that the figure is tiny.
+/// Formats a standard error as a fraction of its figure: `12 %`, `0.3 %` or `<0.1 %`. An error as large as its figure is shown as
+/// `-`, because it shows only that the figure is tiny.
 fn error_text(part: f64) -> String {
     match 100.0 * part {
         small if small < 0.05 => "<0.1 %".to_owned(),
@@ -349,7 +351,7 @@ fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     Table { before: Vec::new(), head: "kernel".to_owned(), names: Names::Functions(all), after }.lines(screen)
 }
 
-/// Devices in few words: "GPU-0..3", or their number if they are on several nodes.
+/// Names devices in few words: "GPU-0..3", or their number if they are on several nodes or the names are too long.
 pub fn which(devices: &[&Device], room: usize) -> String {
     let mut names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
     names.sort_unstable_by_key(|name| (name.len(), *name));

@@ -70,21 +70,22 @@ struct Charged {
     calls: Vec<u64>,
     /// The joules that each frame used waiting in MPI, and those that others used waiting for it.
     waits: [Vec<f64>; 2],
-    /// The joules of each process, for any choice of the shown rank.
+    /// The joules of each process, whichever rank is shown.
     by_process: Vec<f64>,
     /// The joules by row of the heat map, and then by group of ranks.
     by_function: Vec<Vec<f64>>,
     /// The calls and exclusive ticks of each region, over all counted locations.
     calls_and_ticks: Vec<(u64, u64)>,
-    /// For each region that is a Python function, the joules and seconds of all ranks, including the functions in C that they
-    /// call; and the part of sampled call paths.
+    /// For each region that is a Python function, the joules and seconds on all ranks, including those of the functions in C that
+    /// it calls. The second list has the part of sampled call paths alone.
     python: [Vec<Sum>; 2],
     /// Whether calls of a frame are counted, for each frame.
     is_recorded: Vec<bool>,
 }
 
 impl Charged {
-    /// Returns the sums of a Python function to which a frame that it called belongs.
+    /// Returns the sums of the Python function `region` to which a frame's figures are added: the sum of all frames, and, unless
+    /// calls of the frame are counted, the sum of sampled frames.
     fn python_at(&mut self, frame: u32, region: Option<RegionRef>) -> impl Iterator<Item = &mut Sum> {
         let kinds = if self.is_recorded[frame as usize] { 1 } else { 2 };
         let sums = self.python.iter_mut().take(kinds);
@@ -165,7 +166,7 @@ fn sampled_errors<'a>(
     [functions.collect(), python.iter().filter_map(error).collect()]
 }
 
-/// Adds to the flame graph of kernels what is known of their devices.
+/// Completes the flame graph of kernels with its title, and with the idle and lost joules of the devices that have kernels.
 fn of_kernels_in(summary: &Summary, mut flame: Flame, is_dynamic: bool) -> Flame {
     (flame.view, flame.title) = ("kernels".to_owned(), "GPUs with kernels".to_owned());
     let of_kernels = |device| Some((device, view(device, "kernels")?));

@@ -1,8 +1,8 @@
 //! The content of a run's page: from its summary if it has ended or was written to disk, and from the collector's figures once a
 //! second while it continues. `page.js` draws both, and programs may read it as JSON.
 //!
-//! The names of columns contain their units; indices start at 0; what is not known is `null` or left out. A table's columns are
-//! lists of one length. Names are cut to [`NAME_CHARS_MAX`] characters that can be printed.
+//! The names of columns contain their units; indices start at 0; unknown values are `null` or left out. A table's columns are
+//! lists of the same length. Names are cut to [`NAME_CHARS_MAX`] characters that can be printed.
 //!
 //! ```text
 //! mod.rs     the data                              of_summary.rs  of a finished run
@@ -39,7 +39,7 @@ pub const RANKS_MAX: usize = 128;
 /// The note of a page without command, job and notes.
 const ONLY_FIGURES: &str =
     "only the run's own user, or a client with the token, may see the command, the job and notes";
-/// Devices whose power is shown.
+/// The maximum number of devices whose power is shown.
 pub const SERIES_MAX: usize = 64;
 /// The page's parts that are the same for every run.
 pub(crate) const BODY: &str = include_str!("body.html");
@@ -56,7 +56,7 @@ pub struct Page {
     pub run: RunWords,
     /// Sums over the devices that are not part of another device.
     pub totals: Totals,
-    /// At most fourteen sentences with the most important facts.
+    /// Sentences with the units of work, the ranges, the most important figures and the hints.
     pub sentences: Vec<String>,
     /// Notes for readers, one line each.
     pub notes: Vec<String>,
@@ -207,7 +207,7 @@ pub struct GaugeLine {
 }
 
 impl GaugeLine {
-    /// The number of values of a line that are in every update. More are not read between two.
+    /// The number of a line's last values that every update contains. Between two updates no more values are read.
     const UPDATE_VALUES: usize = 16;
 
     /// Returns the gauges of a device that are shown over time.
@@ -226,7 +226,7 @@ impl GaugeLine {
     }
 }
 
-/// Power in steps of one length.
+/// Power in steps of equal length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Segment {
     /// Seconds since the device's first sample.
@@ -323,8 +323,8 @@ pub struct Rows {
     pub name: Vec<u32>,
     /// Exclusive joules of each function.
     pub joules: Vec<f64>,
-    /// The part of the joules in addition to what the device draws in any case; empty if that is not known. If it is known, the
-    /// rows are sorted by it, and the least and the most refer to it.
+    /// The dynamic part of the joules, which is used above what the device draws in any case; empty if it is not known. If it is
+    /// known, the rows are sorted by it, and the least and the most refer to it.
     #[serde(default)]
     pub dynamic_joules: Vec<f64>,
     /// The least possible joules.
@@ -362,7 +362,7 @@ pub struct Ranks {
     /// Whether the last of these groups is of processes without a rank, such as a launcher.
     #[serde(default)]
     pub has_others: bool,
-    /// Each single rank, if a page may request its call paths. The index is used in the request. Only while the run continues.
+    /// The labels of the ranks whose call paths a page may request by their index here; empty unless the run continues.
     #[serde(default)]
     pub each: Vec<String>,
     /// The differences between ranks, and the ranks that stand out, as text.
@@ -378,8 +378,7 @@ pub struct Heat {
     pub joules: Vec<Vec<f64>>,
 }
 
-/// The joules that ranks used while they waited in MPI, as a table of pairs of ranks, or of groups of ranks that follow each
-/// other.
+/// The joules that ranks used while they waited in MPI, as a table of pairs of ranks, or of groups of consecutive ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Waits {
     /// The label of each group: "3", or "16-31".
@@ -400,7 +399,7 @@ pub struct Paths {
     pub others: Others,
 }
 
-/// A call path over all ranks, exclusive.
+/// The exclusive figures of a call path over all ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PathRow {
     /// The names on the path, outermost first.
@@ -458,7 +457,7 @@ pub struct Flame {
     pub caused_waiting_joules: Vec<f64>,
     /// Indices of boxes that are the sum of smaller ones.
     pub small: Vec<u32>,
-    /// Exclusive joules of each of [`Tables::ranks`]: a list by box; empty where that is not known.
+    /// For each group of [`Tables::ranks`], the exclusive joules of each box; empty if they are not known.
     pub by_rank: Vec<Vec<f64>>,
 }
 
@@ -528,7 +527,7 @@ impl Page {
         page
     }
 
-    /// Returns the part of a running run that every user of the node may see: names, devices and figures.
+    /// Returns the part of a live page that every user of the node may see: names, devices and figures.
     pub fn for_everybody(&self) -> Page {
         let mut page = self.clone();
         page.run.command.clear();
@@ -540,7 +539,8 @@ impl Page {
         page
     }
 
-    /// Returns the changes since a page had `seen` these tables: only the current power, and the tables if they have changed.
+    /// Returns the page for a reader that already has an earlier one, and has `seen` these tables. It has only the latest power,
+    /// and has the tables only if they have changed.
     pub fn update(&self, seen: Option<&Arc<Tables>>) -> Page {
         let mut update = self.clone();
         for series in &mut update.power {

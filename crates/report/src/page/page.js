@@ -8,7 +8,7 @@
 
   // ---- words and numbers ----
 
-  // Figures have the digits of crates/model/src/digits.rs. Those of a column have the decimals of its largest one.
+  // Figures have the digits of crates/model/src/digits.rs. The figures of a column have as many decimals as the largest of them.
   function figure(value, largest = value) {
     if (value == null) return '?';
     const digits = page.run.energy === 'estimated' ? 3 : 4, size = Math.abs(value);
@@ -18,12 +18,12 @@
   }
   const share = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(1) + ' %';
   // A share is a part of all joules of the run, or of its dynamic joules. The head of the column, or the words next to the
-  // share, say which.
+  // share, state which.
   const OF_TOTAL = 'of total', OF_DYNAMIC = 'of dynamic', OF_TIME = 'of time';
   const watts = value => figure(value) + ' W';
   const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
-  // Calls of sampled functions are not counted. Calls of recorded functions are, but samples tell which functions made them, so
-  // a call path can have joules of calls that are counted at another one.
+  // Calls of sampled functions are not counted. Calls of recorded functions are counted, but samples show which functions made
+  // them. So a call path can have joules of calls that are counted at another call path.
   const countOfCalls = value => value == null ? '' : value === 0 ? 'sampled' : count(value);
   const countOfPath = (value, name) => value === 0 && counted.has(name) ? 'path sampled' : countOfCalls(value);
   const PATH_CALLS = '“path sampled”: samples tell which functions called it; its calls are counted at another path of the same function';
@@ -61,8 +61,8 @@
     return made;
   }
   const fill = (id, ...inside) => (typeof id === 'string' ? $(id) : id).replaceChildren(...inside);
-  // Each second the same elements are drawn again, because they contain the focus, a selection and the position of a screen
-  // reader.
+  // Elements are changed each second and not replaced, because they can contain the focus, a selection or the position of a
+  // screen reader.
   function update(id, ...inside) {
     const at = typeof id === 'string' ? $(id) : id, wanted = inside.map(of => typeof of === 'string' ? document.createTextNode(of) : of);
     while (at.childNodes.length > wanted.length) at.lastChild.remove();
@@ -96,7 +96,7 @@
     for (let at = 0; at < words.length; at++) value = (value * 31 + words.charCodeAt(at)) >>> 0;
     return (value % 97) / 97;
   }
-  // The same name always has the same shade. Names in the legend of the lanes have shades that can be told apart.
+  // The same name always has the same shade. Names in the legend of the lanes have shades that can be distinguished.
   const shades = { mpi: new Map(), kernel: new Map(), function: new Map() };
   function boxColour(kind, words) {
     const shade = shades[kind]?.get(words) ?? hash(words), light = colours.isDark ? -10 : 0;
@@ -185,7 +185,7 @@
       for (const [key, cell] of heads) key === sort ? cell.setAttribute('aria-sort', state.down ? 'descending' : 'ascending') : cell.removeAttribute('aria-sort');
       // The rows idle and lost are always shown.
       const last = rows.filter(row => row.last), of = rows.length - last.length;
-      // One or two rows get no button. In a search, and in another order, small rows are shown like all others.
+      // Up to three further rows get no button. In a search, and in another order, small rows are shown like all others.
       const isSmall = row => row.part < PART_MIN && !row.last, isByJoules = sort === (options.sort || 'joules') && state.down && !search;
       const first = options.large && isByJoules && state.limit === FIRST_ROWS ? Math.min(FIRST_ROWS, of - rows.filter(isSmall).length || FIRST_ROWS) : state.limit;
       const limit = of <= first + 3 ? of : first, isKept = row => isByJoules && row.part >= KEPT_PART_MIN, hidden = rows.slice(limit, of).filter(row => !isKept(row)), shown = rows.slice(0, limit).concat(rows.slice(limit, of).filter(isKept), last);
@@ -204,7 +204,7 @@
           if (column.bar !== undefined) {
             const bar = cell.firstChild || cell.appendChild(element('div'));
             bar.style.width = Math.min(100, Math.max(0, 100 * row.part / widest)).toFixed(1) + '%';
-            // Two shades: its dynamic joules, and its part of the joules that the device draws anyway.
+            // The bar has two shades: the dynamic joules, and the static ones, which are a part of what the device draws anyway.
             const own = row.dynamic_joules == null ? 100 : row.joules > 0 ? Math.min(100, 100 * row.dynamic_joules / row.joules) : 0;
             bar.style.background = own < 100 ? `linear-gradient(to right, var(--bar) ${own.toFixed(1)}%, var(--static) ${own.toFixed(1)}%)` : '';
             cell.setAttribute('aria-label', (100 * row.part).toFixed(1) + ' %' + (row.dynamic_joules == null ? '' : `, ${own.toFixed(0)} % of it dynamic`));
@@ -223,7 +223,7 @@
     }
     return {
       set(rows) { state.rows = rows; draw(); },
-      // The number of rows with these words.
+      // Shows the rows that contain these words. Returns their number.
       search(words) { state.search = words; draw(); return state.rows.filter(row => row.words.toLowerCase().includes(words.toLowerCase())).length; },
     };
   }
@@ -231,12 +231,12 @@
   const BAR = { key: '', title: '', bar: true, kind: () => 'share' };
   const STATIC = 'The lighter part of a bar is static: what the devices draw anyway. The full part is dynamic: what was used above that.';
   const RANGE_HEAD = '(least..most)', RANGE = RANGE_HEAD + ': the joules of samples in which nothing else ran, and of all samples in which it ran at all';
-  // An error as large as its figure says nothing more than that the figure is tiny.
+  // An error as large as its figure is left out, because it shows only that the figure is tiny.
   const errorOf = part => part < 0.0005 ? '<0.1 %' : part >= 1 ? '' : (100 * part).toFixed(1) + ' %';
   const ERROR = '±: the standard error of the joules of a sampled function, whose calls are not counted';
 
   const IDLE = 'idle: in no function', OTHER_JOBS = 'other jobs on the node';
-  // Functions are sorted by the joules that they used themselves.
+  // Functions are sorted by their dynamic joules, or by all of their exclusive joules if the dynamic ones are not known.
   const orderOf = of => of.dynamic_joules && of.dynamic_joules.length ? { sort: 'dynamic_joules' } : {};
 
   const WAITED = 'the part of all joules, static and dynamic, that was used while waiting for other ranks in MPI', CAUSED = 'the joules that other ranks used while waiting for this';
@@ -253,8 +253,8 @@
     // If there are columns of waiting, other columns are shown only in wider tables.
     const wide = hasWaits ? { where: 'in-wide' } : {};
     const columns = [number('joules', unit, figure, { minor: has('dynamic_joules'), ...(has('dynamic_joules') ? wide : {}), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
-    // The bar shows all joules. It comes after their column, with which it is left out, or after their share if that is the next
-    // column.
+    // The bar shows all joules. If dynamic joules are known, it follows the column of all joules and is left out with it;
+    // otherwise it follows the column of shares.
     if (has('dynamic_joules')) columns.push({ ...BAR, ...wide });
     if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, figure, { help: STATIC, show: (row, largest) => row.dynamic_joules == null ? '' : figure(row.dynamic_joules, largest) }));
     const hasErrors = has('sampled_error_joules'), hasRanges = has('most_joules') && hasBounds(of);
@@ -306,7 +306,7 @@
     if (of.dynamic_joules && of.dynamic_joules.length && dynamic != null) {
       const left = Math.max(0, dynamic - others - of.dynamic_joules.reduce((sum, value) => sum + value, 0));
       for (const row of rows) {
-        // The joules that are in no row are idle, if there is no other rest.
+        // Dynamic joules that are in no row are idle, unless there are functions without a row.
         if (row.words === IDLE && !(of.others && of.others.count)) row.dynamic_joules = Math.min(row.joules, left);
         if (row.words === OTHER_JOBS) row.dynamic_joules = row.joules;
         row.share = row.dynamic_joules == null ? null : of_dynamic > 0 ? 100 * row.dynamic_joules / of_dynamic : 0;
@@ -335,7 +335,7 @@
     text('state', state === 'running' && !isLive ? 'RUNNING when written' : words);
     $('state').className = kind;
   }
-  // A number and its unit are on one line.
+  // Keeps a number and its unit on the same line.
   const together = words => words.replace(/(\d) (%|(?:[kMm]?J|Wh|k?W|m?s)\b)/g, '$1\u00a0$2');
   // `SERIES_MAX` in mod.rs: the greatest number of devices with a curve.
   const FIRST_NOTES = 4, SERIES_MAX = 64;
@@ -350,7 +350,7 @@
     text('about', `${ranks ? ranks + ' ' : ''}on ${run.nodes}${when}, run ${run.id}${job}${run.cpu ? '; ' + run.cpu : ''}`);
     document.title = 'ampere: ' + (clip(run.command.join(' '), 80) || run.id);
     const [energy, unit] = large(totals.joules);
-    // Devices of several nodes may have been read for different times, so that the sum of their powers is the mean power.
+    // Devices may have been read for times of different lengths, so the mean power is the sum of the devices' mean powers.
     const isWhole = !gathered() && page.power.length < SERIES_MAX && page.power.every(of => of.mean_watts != null);
     const mean = isWhole && page.power.length ? page.power.reduce((sum, of) => sum + of.mean_watts, 0) : run.seconds > 0 ? totals.joules / run.seconds : null;
     const bad = page.quality.concat(page.monitor).filter(fact => fact.warns), notes = page.notes.length;
@@ -423,8 +423,8 @@
   // ---- power ----
 
   const LINES_MAX = 8;
-  // For each device, [[seconds, length, watts]...]: the power before the page was opened, and the power since. `zoom`: the times
-  // that are shown, if not all; `drag`: those that are being chosen.
+  // `power` has the `steps` of each device, [[begin, length, watts]...] in seconds, from before and after the page was opened.
+  // `zoom` is the interval that is shown, if not the whole run; `drag` is the interval that is being selected.
   let power = [], asStrips = null, moment = null, zoom = null, drag = null;
   function takePower() {
     page.power.forEach((of, at) => {
@@ -451,8 +451,8 @@
       });
     }
   }
-  // What devices report over time, by the button that shows it. A limit far above the power would flatten the curve, so it is
-  // hidden at first.
+  // The quantity that each button shows, which devices report over time. A limit far above the power would flatten the curve, so
+  // it is hidden at first.
   const GAUGES = { 'power-clock': 'clock_hertz', 'power-limit': 'power_limit_watts', 'power-throttled': 'throttled_ratio' };
   const gaugeShown = {}, LIMIT_FACTOR = 1.5;
   const linesOf = (device, quantity) => device.gauges.filter(line => line.quantity === quantity);
@@ -543,13 +543,13 @@
     for (let at = step * Math.ceil(from / step - 1e-6); at <= to + 1e-4 * step; at += step) all.push(at);
     return all;
   };
-  // `span`: how much time is shown. The more it is enlarged, the more digits a moment has.
+  // `span` is the length of the shown time in seconds. The shorter it is, the more digits a moment has.
   function clock(seconds, span) {
     const [size, unit, places] = span >= 7200 ? [3600, 'h', 2] : span >= 600 ? [60, 'min', 1] : span >= 1 || seconds >= 1 ? [1, 's', 2] : [0.001, 'ms', 2];
     const value = (seconds / size).toFixed(Math.max(places, Math.ceil(Math.log10(100 * size / span))));
     return (size > 1 ? value : +value) + ' ' + unit;
   }
-  // The lanes below the curve: [{of, label, steps: name and percent by number}...], GPUs first.
+  // The lanes below the curve; on each node, GPUs come first.
   const LANE_ROWS = 22;
   const lanesShown = () => tables ? tables.lanes : [];
   function lane_at(of, time) {
@@ -562,7 +562,8 @@
     const ran = lane_at(of, time);
     return `${laneLabel(of)}: ${ran ? `${clip(ran.words, 120)}, ${ran.percent} % of ${clock(of.step, of.step)}` : 'nothing'}`;
   }
-  // Neighbouring steps in which one function ran the most: [begin, end, number of its name, mean percent].
+  // Returns the sequences of steps in which the same function ran the most: `at` is the number of its name, `step` the last step,
+  // `sum` the sum of the percentages.
   function laneRuns(of) {
     const runs = [];
     of.name.forEach((at, step) => {
@@ -585,7 +586,7 @@
     const names = [...seconds].sort((a, b) => b[1][0] - a[1][0]).slice(0, LANE_NAMES_MAX).map(([words, [, kind]]) => [words, kind]);
     for (const [words, kind] of names) {
       const known = shades[kind];
-      // Steps of the golden ratio never come close to each other.
+      // Multiples of the golden ratio, without their whole parts, never come close to each other.
       if (known && !known.has(words)) known.set(words, 0.618034 * known.size % 1);
     }
     return names;
@@ -720,7 +721,7 @@
     if (drag) { draw.globalAlpha = 0.2; draw.fillStyle = colours.text; draw.fillRect(x(drag[0]), 0, x(drag[1]) - x(drag[0]), height - 1.4 * size); draw.globalAlpha = 1; }
     show('power-out', zoom); show('lanes-words', below.length);
     const now = isLive && page.state === 'running' ? 'now ' : 'mean ';
-    // The last clock of a run that has ended is no mean.
+    // After the end of a run the legend shows means, and the last value of the clock is not a mean.
     const reported = index => moment === null && now === 'mean ' ? '' : gaugeWords(power[index], moment);
     update('power-legend', ...power.slice(0, 2 * LINES_MAX).map(({ of }, index) => element('li', {},
       ...(strips ? [] : [element('i', { style: `background:${colour[index % colour.length]}` })]), label(of) + ' ',
@@ -818,7 +819,7 @@
   const isRank = label => /^\d+(-\d+)?$/.test(label), whatIs = label => isRank(label) ? ['rank', 'ranks'] : ['process', 'processes'];
 
   let isWholeHeat = false;
-  // The pictures of this kind: what is shown, the selected cell, and the words about a cell.
+  // The pictures that consist of cells: what is shown, the selected cell, and the words about a cell.
   const grids = { heat: { shown: heatShown, words: cellWords, cell: null, draw: drawHeat }, waits: { shown: waitsShown, words: waitWords, cell: null, draw: drawWaits } };
   // Draws the values of rows, which are `row` pixels high. The strongest colour is that of the row's `scale`.
   function drawGrid(id, { rows, label }, { row, nameWidth, scale }) {
@@ -924,7 +925,8 @@
 
   // ---- flame graph ----
 
-  // For each picture: its name, the zoomed box, the focused box, and the search words.
+  // The state of the flame graph. `of` is the index of the chosen picture, and `rank` is the label of the chosen rank. `path` and
+  // `focused` are the paths of the enlarged and of the focused box. `boxes` are the boxes that are drawn.
   const flame = { of: null, rank: '', byWaits: false, path: [], focused: [], focus: 0, search: '', boxes: [], tree: null };
   // Boxes of the chosen flame: [{caller, words, kind, own, sum, dynamic, calls, below: []}], callers first. `dynamic` is the part
   // of the sum, or null where that is not known.
@@ -1063,7 +1065,7 @@
     at.set(rows);
     at.search(flame.search);
   }
-  // A run without an energy counter has shares of time. Then the first box is all of it.
+  // A run without an energy counter has shares of time. In this case, the first box has the whole time.
   const shareOfRun = part => page.totals.joules > 0 ? `${share(part, page.totals.joules)} ${OF_TOTAL}` : `${share(part, flame.tree[0].sum)} ${OF_TIME}`;
   function boxWords(box, isShort) {
     const own = box.calls === null || box.kind === 'whole' || isShort ? '' : `\n${figure(box.own)} J in itself, ${box.calls ? `${count(box.calls)} call${box.calls === 1 ? '' : 's'}` : countOfPath(box.calls, box.words)}${box.waited ? `\n${figure(box.waited)} J of them waiting in MPI` : ''}${box.caused ? `\nothers used ${figure(box.caused)} J waiting for it` : ''}`;
@@ -1159,7 +1161,7 @@
     show('paths', of.rows.length);
     if (!of.rows.length) return;
     const all = tables.dynamic_joules ?? page.totals.joules;
-    // Paths whose ends are the same get more lines.
+    // Paths with the same end are shown with more functions.
     const paths = of.rows.map(row => row.path.map(at => brief(name(at)))), ends = paths.map(path => endOf(path, 110));
     const what = whatIs(tables.ranks.label[0] ?? '0');
     text('paths-title', `Call paths on all ${what[1]}`);
@@ -1172,7 +1174,7 @@
     text('paths-rest', [rest, isSampled ? PATH_CALLS : ''].filter(Boolean).join('. '));
   }
   const UNITS = { J: value => value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) + ' J' : figure(value) + ' J', s: value => value.toFixed(3) + ' s', B: value => (value / 1e6).toFixed(1) + ' MB', ratio: value => (100 * value).toFixed(1) + ' %', '': count };
-  // A longer text has lines of its own.
+  // A longer text is on separate lines, below its label.
   const LONG_FACT = 40;
   function drawFacts() {
     for (const id of ['quality', 'monitor']) {
@@ -1235,7 +1237,7 @@
     tip(event, [`at ${clock(moment, drawPower.shown)}`].concat(here ? words.concat(values) : values.concat(words)).join('\n'));
   });
   powerPicture.addEventListener('pointerleave', () => { tip(); moment = null; drawPower(); });
-  // Dragging over an interval enlarges it; dragging over fewer pixels is a click.
+  // Dragging over an interval enlarges it, unless the interval is at most 1 % of the shown time.
   powerPicture.addEventListener('pointerdown', event => { if (event.button === 0) { drag = [drawPower.time(event.offsetX), drawPower.time(event.offsetX)]; powerPicture.setPointerCapture(event.pointerId); } });
   powerPicture.addEventListener('pointerup', () => {
     const [from, to] = (drag || [0, 0]).slice().sort((a, b) => a - b);
@@ -1337,7 +1339,7 @@
         rest += decoder.decode(value, { stream: true });
         const events = rest.split('\n\n');
         rest = events.pop();
-        // If several messages have waited, each one has the power of its second.
+        // If several messages have waited, all are taken, because each has the power of another second.
         for (const event of events) {
           const data = event.split('\n').filter(line => line.startsWith('data:')).map(line => line.slice(5)).join('\n');
           if (!data) continue;

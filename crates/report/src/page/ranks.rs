@@ -15,7 +15,7 @@ const LABEL_MAX: usize = 40;
 /// The maximum number of processes without a rank that are named with their functions.
 const NAMED_MAX: usize = 3;
 
-/// Ranks in groups of one size.
+/// Ranks in groups of equal size; only the last groups may differ.
 pub(super) struct Groups {
     /// The group of each rank, in the order in which they were given.
     pub of: Vec<u32>,
@@ -91,8 +91,8 @@ impl Waits {
 }
 
 impl Now {
-    /// `all` has each process' label and the region that it is in, empty if it is in none. Where there are numbered ranks, other
-    /// processes are in a line of their own.
+    /// Returns the functions that ranks are executing. `all` has the label of each process and the region that it is in, which is
+    /// empty if it is in none. If there are numbered ranks, the other processes are shown on a separate line.
     pub fn of(all: &[(&str, &str)]) -> Now {
         let is_numbered = |(label, _): &(&str, &str)| label.parse::<u32>().is_ok();
         let (mut ranks, mut others): (Vec<_>, Vec<_>) = all.iter().copied().partition(is_numbered);

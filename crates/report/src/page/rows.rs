@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The maximum number of rows of a table of all devices, and of one device.
 const ROWS_MAX: usize = 1500;
 pub(super) const DEVICE_ROWS_MAX: usize = 200;
-/// Longer names lose their arguments and namespaces first.
+/// The maximum length of the shorter form of a name.
 const NAME_ROOM: usize = 60;
 /// The maximum number of ranks that are named because they stand out.
 const NAMED_MAX: usize = 5;
@@ -48,7 +48,7 @@ impl Names {
     pub fn put_into(self, tables: &mut Tables) {
         let all: Vec<&str> = self.all.iter().map(String::as_str).collect();
         let short = shortened(&all, NAME_ROOM).0.into_iter().zip(&all);
-        // A name whose middle is left out has lost brackets, between which names are shortened.
+        // A name that was cut in its middle may lack brackets, by which arguments and namespaces are found.
         let is_shortened = |name: &str| !is_recursive(name) && !name.contains('…');
         tables.short_names = short
             .map(|(short, name)| Some(short).filter(|short| short != name && is_shortened(name)))

@@ -3,7 +3,7 @@
 //! | runtime | what it does |
 //! | --- | --- |
 //! | ROCr | `ROCR_VISIBLE_DEVICES` chooses among the node's GPUs; if it is empty, none |
-//! | HIP | `HIP_VISIBLE_DEVICES`, or `CUDA_VISIBLE_DEVICES` if that is not set or empty, chooses among what ROCr left |
+//! | HIP | `HIP_VISIBLE_DEVICES`, or, if it is not set or empty, `CUDA_VISIBLE_DEVICES`, chooses among the GPUs that ROCr left |
 //! | OpenCL on ROCr | `GPU_DEVICE_ORDINAL` instead; Slurm sets it together with the others, so it counts only if it is alone |
 //! | CUDA | `CUDA_VISIBLE_DEVICES` chooses among the node's GPUs; if it is empty, none |
 //!
@@ -15,9 +15,10 @@ use ampere_model::gpu_of_score_p_plugin;
 /// The vendor of the GPU that a counter or a stream belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
-    /// AMD: the name contains `rocm_smi`, `amd_smi` or `HIP`, or is that of Score-P's plugin for `rocm_smi`.
+    /// AMD: a metric's name contains `rocm_smi`, `amdsmi` or `amd_smi`, or is one of Score-P's plugin for `rocm_smi`; a stream's
+    /// name starts with `HIP`.
     Amd,
-    /// NVIDIA: the name contains `nvml` or `CUDA`.
+    /// NVIDIA: a metric's name contains `nvml`; a stream's name starts with `CUDA`.
     Nvidia,
     /// The vendor is not known.
     Unknown,
@@ -157,7 +158,7 @@ mod tests {
             ("ROCR_VISIBLE_DEVICES=2,-1,3", Amd, "2"),
             ("ROCR_VISIBLE_DEVICES=2,2,3", Amd, "2 3"),
             ("ROCR_VISIBLE_DEVICES=0,GPU-a70564cccd47836c", Amd, "0 GPU-a70564cccd47836c"),
-            // HIP's numbers are among what ROCr left.
+            // HIP numbers the GPUs that ROCr left.
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=1", Amd, "5"),
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=1,0", Amd, "5 4"),
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=-1", Amd, ""),

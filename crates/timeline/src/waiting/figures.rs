@@ -31,7 +31,7 @@ impl Kind {
         (self as u8).min(Kind::Barrier as u8)
     }
 
-    /// Returns the name.
+    /// Returns the name of the kind in summaries.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::LateSender => "late sender",
@@ -167,7 +167,7 @@ pub(super) struct Figures {
     pub spans: Option<Vec<Span>>,
     /// The length of the history at which waits are settled next.
     pub settle_at: usize,
-    /// Kept to save allocations.
+    /// Used for one wait after the other, to save allocations.
     pub found: Found,
 }
 

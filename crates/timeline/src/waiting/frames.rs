@@ -141,8 +141,8 @@ impl Frames {
         self.all.get_mut(id.slot as usize).filter(|frame| frame.generation == id.generation)
     }
 
-    /// Adds an event to the innermost frame, whose other side is to be decided. Returns the frame and the number of the event.
-    /// `receiver` is the other side of a blocking send.
+    /// Adds an event whose other side is still to be decided to the innermost frame. Returns the frame and the number of the
+    /// event. `receiver` is the other side of a blocking send.
     pub fn add(&mut self, place: Place, receiver: Option<u32>) -> Option<(Id, u32)> {
         let (id, frame) = self.innermost(place)?;
         frame.receiver = receiver.filter(|_| frame.undecided == 0);
@@ -151,7 +151,8 @@ impl Frames {
         Some((id, frame.events))
     }
 
-    /// Adds an event to the innermost frame, whose other side is known. Returns whether that arrived after the frame was entered.
+    /// Adds an event whose other side is known to the innermost frame. Returns whether the other side arrived after the frame was
+    /// entered.
     pub fn add_decided(&mut self, place: Place, arrival: Option<Arrival>) -> bool {
         let entry = self.entry(place.location, Timestamp::MAX);
         let Some(arrival) = arrival.filter(|arrival| arrival.time > entry) else { return false };
@@ -258,7 +259,7 @@ impl Frames {
         self.undecided_enters().min().unwrap_or(Timestamp::MAX)
     }
 
-    /// Returns the enters of all such calls.
+    /// Returns the enters of all calls about which something is not known yet.
     pub fn undecided_enters(&self) -> impl Iterator<Item = Timestamp> + '_ {
         let used = self.all.iter().filter(|frame| frame.generation % 2 == 1).map(|frame| frame.enter);
         let open = self.open.iter().flatten().filter(|open| open.is_mpi).map(|open| open.enter);
@@ -289,8 +290,8 @@ impl Frames {
         }
     }
 
-    /// Moves the start of all calls that were entered before `cut` to that time. Those that were left are decided. Returns the
-    /// number of the others.
+    /// Moves the start of all calls that were entered before `cut` to that time. Calls that were left before `cut` are decided
+    /// instead. Returns the number of open MPI calls whose start was moved.
     pub fn cut(&mut self, cut: Timestamp) -> u64 {
         let mut count = 0;
         for open in self.open.iter_mut().flatten().filter(|open| open.enter < cut) {

@@ -18,7 +18,7 @@ const CHANNELS_MAX: usize = 1 << 16;
 /// A frame and the number of the event in it.
 type Event = Option<(Id, u32)>;
 
-/// Messages between two ranks that cannot overtake each other.
+/// The messages from one rank to another that cannot overtake each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Channel {
     comm: u32,
@@ -58,7 +58,8 @@ struct Receive {
     probe: Event,
 }
 
-/// The sides that wait. Sends and receives wait at the same time only if the first send may still be cancelled.
+/// The sides of messages that wait in a channel. Sends and receives wait at the same time only if the first send may still be
+/// cancelled.
 #[derive(Default)]
 struct Queue {
     sends: VecDeque<Send>,
@@ -98,7 +99,7 @@ impl Queue {
     }
 }
 
-/// The entries of operations that have been started and are not completed, by location and request.
+/// The enter times of operations that have been started and are not completed, by location and request.
 #[derive(Default)]
 struct Started(NumberMap<(LocationIndex, u64), Timestamp>);
 
@@ -294,7 +295,7 @@ impl Messages {
         cancelled_in.into_iter().for_each(|channel| self.pair_up(frames, channel));
     }
 
-    /// Returns the entries of the receives of each rank that have been started and are not completed.
+    /// Returns the enter times of the receives of each rank that have been started and are not completed.
     pub fn open_receives(&self, ranks: &Ranks) -> Vec<Vec<Timestamp>> {
         let mut all = vec![Vec::new(); ranks.count()];
         for ((location, _), entry) in &self.started.0 {

@@ -15,7 +15,7 @@
 //! tests.rs        tests
 //! ```
 //!
-//! Memory is bounded: the engine's history is kept only as long as an MPI call is open or a match is missing. If that is too
+//! Memory is bounded: the engine's history is kept only as long as an MPI call is open or a match is missing. If it becomes too
 //! long ([`HISTORY_LONG`]), it is shortened: between the times at which waits in such calls may start or end, only sums are
 //! kept. If that does not help ([`HISTORY_MAX`]), the start of these calls is moved to a later time; if too many messages wait
 //! for their other side ([`matching::WAITING_MAX`]), the oldest ones are given up. Both are counted.
@@ -126,8 +126,8 @@ impl Waiting {
         }
     }
 
-    /// Replaces the ranks of a running job by more, and lets the engine record their moves. Ranks that are known already keep
-    /// their numbers.
+    /// Replaces the ranks of a running job by a longer list, and lets the engine record their moves. Ranks that are known already
+    /// keep their numbers.
     pub fn set_ranks(&mut self, all: Vec<Rank>, engine: &mut Engine) {
         self.ranks.set(all);
         self.ranks.locations().for_each(|location| engine.record_moves(location));

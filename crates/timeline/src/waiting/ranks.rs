@@ -99,8 +99,9 @@ pub enum Operation {
 /// The members of a communicator.
 struct Members {
     ranks: Vec<u32>,
-    /// The members that are not on other nodes, and the index of each among these.
+    /// The members that are not on other nodes.
     here: Vec<u32>,
+    /// The index of each of these members in `here`.
     places: NumberMap<u32, u32>,
 }
 
@@ -154,7 +155,7 @@ impl Ranks {
         ranks
     }
 
-    /// Replaces the ranks of a running job by more. Those that were there keep their numbers.
+    /// Replaces the ranks of a running job by a longer list. Ranks that are known already keep their numbers.
     pub(super) fn set(&mut self, all: Vec<Rank>) {
         for (number, rank) in (0..).zip(&all) {
             for location in rank.locations.iter().map(|location| location.0 as usize) {

@@ -173,8 +173,8 @@ fn a_receive_waits_for_the_start_of_the_send() {
     assert_eq!(caused, [row("compute on 0", 70.0), row("main on 0", 10.0)]);
 }
 
-/// Rank 0 is on a CPU for half of the time in which rank 1 waits for it. Rank 1 is on no CPU then, but rank 2, which waits for
-/// it, is waiting for rank 0.
+/// Rank 0 is on a CPU for half of the time in which rank 1 waits for it. Rank 1 is on no CPU in that time, but rank 2, which
+/// waits for rank 1, thereby waits for rank 0.
 #[test]
 fn the_part_of_the_waiting_for_a_rank_that_was_not_on_a_cpu_is_known() {
     let mut events = late_send();
@@ -388,7 +388,7 @@ fn members_with_nothing_to_do_neither_wait_nor_are_awaited() {
     let (waited, caused) = collective_of([to_one(to_0, 0), to_one(to_0, 0), Idle(to_0)]);
     let on_root = vec![("MPI_X on 0".to_owned(), "n-to-1", 10.0)];
     assert_eq!((waited, caused), (on_root, vec![row("main on 1", 10.0)]));
-    // Those that name the root do not agree.
+    // The members that name a root disagree.
     assert_eq!(collective_of([to_one(to_0, 0), to_one(to_0, 1), Idle(to_0)]), (vec![], vec![]));
 }
 
@@ -452,8 +452,8 @@ fn messages_of_an_unknown_communicator_are_counted_and_wait_for_nothing() {
     assert_eq!((counts.matched_messages, counts.unmatched_messages), (0, 2));
 }
 
-/// The receive of an MPI_Isendrecv is not recorded. The next receive is matched with its send, which was earlier, and no wait
-/// is invented.
+/// The receive of an MPI_Isendrecv is not recorded. The next receive is matched with the send of the MPI_Isendrecv, which was
+/// earlier, and no wait is invented.
 #[test]
 fn a_receive_that_was_not_recorded_leaves_a_send_unmatched() {
     let mut events = late_send();

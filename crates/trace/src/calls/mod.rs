@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! mod.rs    takes calls from the engine, and hands them over as rows
-//! spill.rs calls that wait for a sample, if there are too many for memory
+//! spill.rs  calls that wait for a sample, if there are too many for memory
 //! ```
 
 mod spill;

@@ -1,4 +1,4 @@
-//! Relates the clocks of the nodes. Only the time of day is common to them, and it is only as exact as it is set on each node.
+//! Relates the clocks of the nodes. Only the time of day is common to them, and it is only as exact as each node's setting of it.
 
 use otf2::ClockProperties;
 

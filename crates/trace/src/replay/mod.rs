@@ -376,8 +376,8 @@ fn realtime_ns(clock: &ClockProperties, time: u64) -> Option<u64> {
     clock.realtime_timestamp.map(|start| start.saturating_add(nanoseconds as u64))
 }
 
-/// Returns the processes: every location group of that kind, or with a CPU thread. A GPU stream belongs to the creator of its
-/// context, or to the first process on its node. No thread in `without_frames` is a main thread.
+/// Returns the processes: every location group that is a process, or that has a CPU thread. A GPU stream belongs to the creator
+/// of its context, or to the first process on its node. No thread in `without_frames` is a main thread.
 fn processes(
     definitions: &Definitions,
     missing: &[LocationRef],
@@ -540,7 +540,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Returns the powers that are devices because no energy of the same part rises, and these energies.
+    /// Returns the power metrics that are devices because no energy of the same part rises, and the energies that they replace.
     fn exceptions(&mut self) -> OnNodes {
         self.end_samples();
         self.devices.exceptions(&self.attributor)
@@ -761,8 +761,8 @@ fn work_of(definitions: &Definitions, location: LocationRef, metric: MetricRef) 
     Some(ReplayedWork { node: node_of(definitions, location), metric })
 }
 
-/// Returns, for every metric class, the members that are devices, other jobs' CPU time or units of work: their positions, and
-/// their numbers among the replay's metrics.
+/// Returns the members of a metric's class that are devices, other jobs' CPU time or units of work: their positions in the class,
+/// and their numbers among the replay's metrics.
 pub fn numbered_members(
     replay: &Replay,
     definitions: &Definitions,

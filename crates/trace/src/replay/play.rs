@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// The time from one step to the next, at a finite speed.
 const STEP: Duration = Duration::from_millis(5);
-/// The minimum number of steps at maximum speed, and about the number of events in one.
+/// The minimum number of steps at maximum speed, and the approximate number of events in a step.
 const STEPS_MIN: u64 = 1000;
 const EVENTS_PER_STEP: u64 = 50_000;
 const SAMPLES_RING_RECORDS: u64 = 1 << 16;

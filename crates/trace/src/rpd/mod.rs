@@ -23,7 +23,7 @@ use anyhow::Context;
 use joules::{CallJoules, Charge, DeviceName};
 use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, LocationType, RegionRef, Trace};
 use rusqlite::{Connection, params};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -201,10 +201,14 @@ impl Database<'_> {
         let mut put_region = self
             .connection
             .prepare("INSERT INTO ampere_region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+        // If streams draw from a GPU's device, another device with its number, such as a Cray node's accelerator, is not that GPU.
+        let drawn = summary.devices.iter().filter(|device| gpus.are_on(device));
+        let drawn: BTreeSet<i64> = drawn.map(|device| gpus.number(&device.node, &device.name)).collect();
         for device in &summary.devices {
             let is_part = !topmost(summary).any(|top| (&top.node, &top.name) == (&device.node, &device.name));
-            let gpu = (device.kind == "gpu" || gpus.are_on(device))
-                .then(|| gpus.number(&device.node, &device.name));
+            let gpu = Some(gpus.number(&device.node, &device.name));
+            let is_free = |number: &i64| device.kind == "gpu" && !drawn.contains(number);
+            let gpu = gpu.filter(|number| gpus.are_on(device) || is_free(number));
             put_device.execute(params![
                 device.node,
                 device.name,

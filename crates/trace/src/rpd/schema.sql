@@ -8,13 +8,13 @@ CREATE TABLE rocpd_api (
     id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, tid INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
     apiName_id INTEGER NOT NULL REFERENCES rocpd_string (id), args_id INTEGER NOT NULL REFERENCES rocpd_string (id),
     calls INTEGER DEFAULT 1, exclusive INTEGER NOT NULL DEFAULT 0, joules REAL, inclusive_joules REAL);
--- Kernels on their GPU streams.
+-- Kernels on their GPU streams. calls is null for the rest of a kernel that another one has interrupted.
 CREATE TABLE rocpd_op (
     id INTEGER PRIMARY KEY, gpuId INTEGER NOT NULL, queueId INTEGER NOT NULL, sequenceId INTEGER NOT NULL,
     completionSignal TEXT NOT NULL DEFAULT '', start INTEGER NOT NULL, end INTEGER NOT NULL,
     description_id INTEGER NOT NULL REFERENCES rocpd_string (id), opType_id INTEGER NOT NULL REFERENCES rocpd_string (id),
-    calls INTEGER NOT NULL DEFAULT 1, joules REAL);
--- These tables stay empty: ampere does not record which call started which kernel, what was copied, and what is monitored.
+    calls INTEGER DEFAULT 1, joules REAL);
+-- These tables stay empty: this file does not state which call started which kernel, what was copied, or what is monitored.
 CREATE TABLE rocpd_api_ops (
     id INTEGER PRIMARY KEY, api_id INTEGER NOT NULL REFERENCES rocpd_api (id), op_id INTEGER NOT NULL REFERENCES rocpd_op (id));
 CREATE TABLE rocpd_copyapi (
@@ -25,8 +25,8 @@ CREATE TABLE rocpd_monitor (
     id INTEGER PRIMARY KEY, deviceType TEXT NOT NULL, deviceId INTEGER NOT NULL, monitorType TEXT NOT NULL, start INTEGER NOT NULL,
     end INTEGER NOT NULL, value TEXT NOT NULL);
 
--- The joules of each device. is_part: another device's joules contain them. Static and dynamic joules, and the baseline, are null
--- if it is not known who was active. baseline_watts is also null if that power is not known.
+-- The joules of each device. is_part states that another device's joules contain them. Static and dynamic joules, and the
+-- baseline, are null if it is not known which locations were active. baseline_watts is also null if that power is not known.
 CREATE TABLE ampere_device (
     node TEXT NOT NULL, device TEXT NOT NULL, gpuId INTEGER, energy TEXT NOT NULL, unit TEXT NOT NULL, is_part INTEGER NOT NULL,
     total_joules REAL NOT NULL, sampled_seconds REAL NOT NULL, static_joules REAL, dynamic_joules REAL, baseline_watts REAL,

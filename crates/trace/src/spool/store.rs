@@ -63,7 +63,7 @@ pub struct Store {
     parts: Vec<Part>,
     /// The offset after everything that has been written.
     written: u64,
-    /// Bytes that are to be written there next.
+    /// The bytes that are to be written next, at the offset `written`.
     buffer: Vec<u8>,
     /// The number of files that belong to another run and are not changed.
     read_only: usize,
@@ -199,7 +199,7 @@ impl Store {
         Ok(at)
     }
 
-    /// Writes everything that was added to disk. After an error nothing more can be written.
+    /// Writes to disk everything that was added. After an error nothing more can be written.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -214,8 +214,8 @@ impl Store {
         result
     }
 
-    /// Opens the file for new pieces. Otherwise it is opened when the first pieces are written, and descriptors may be short
-    /// then.
+    /// Opens the file for new pieces. Otherwise it is opened when the first pieces are written, when the process may have no
+    /// descriptor left.
     pub fn begin(&mut self) -> io::Result<()> {
         self.write_buffer()
     }
@@ -250,7 +250,7 @@ impl Store {
     fn begin_part(&mut self, path: &Path) -> io::Result<()> {
         let file = open_file(path, true).or_else(|error| {
             let directory = path.parent().filter(|_| error.kind() == io::ErrorKind::NotFound).ok_or(error)?;
-            ampere_owned::make_private(directory)?; // the file was removed
+            ampere_owned::make_private(directory)?; // the directory is missing
             open_file(path, true)
         })?;
         self.parts.push(Part { file: Arc::new(file), path: path.to_owned(), from: self.written });

@@ -137,7 +137,7 @@ fn a_log_is_read_as_it_was_written() {
     assert_eq!(std::fs::read(&paths[0]).unwrap(), b"AMPDEFS1abcdefghi");
 }
 
-/// Later, descriptors may be short.
+/// Later, the process may have no descriptor left.
 #[test]
 fn nothing_is_opened_for_the_first_records_of_a_store_that_has_begun() {
     let place = tempfile::tempdir().unwrap();

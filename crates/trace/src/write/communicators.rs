@@ -2,9 +2,9 @@
 //!
 //! A process knows its own handle of a communicator, and either all members or, with Score-P, its own rank and a number that is
 //! the same in all of its processes. If some members have not reported a communicator, it is left out together with its events.
-//! If MPI_Comm_spawn has started some of the members, each of two MPI_COMM_WORLDs reports its own ones, and both lists are put
-//! together. Members on other nodes report it in the traces of those nodes: until the traces are joined, these members have no
-//! location here.
+//! If MPI_Comm_spawn has started some of the members, each of two MPI_COMM_WORLDs reports its own members, and both lists are
+//! put together. Members on other nodes report it in the traces of those nodes: until the traces are joined, these members have
+//! no location here.
 
 use super::TracedProcess;
 use ampere_model::OF_ANOTHER_WORLD;
@@ -38,7 +38,7 @@ struct World {
     /// For each communicator with Score-P's key, a map from the rank in the communicator to the rank in the world, for the
     /// processes that have reported it.
     shared: BTreeMap<(u32, u32), BTreeMap<u32, u32>>,
-    /// The members of communicators of two MPI_COMM_WORLDs, by what one of these knows.
+    /// The members of communicators of two MPI_COMM_WORLDs, by the list of the members that one of these knows.
     completed: HashMap<Vec<u32>, Vec<u32>>,
 }
 
@@ -51,7 +51,7 @@ fn completed<'a>(known: impl Iterator<Item = &'a Members>) -> HashMap<Vec<u32>, 
             _ => None,
         })
         .collect();
-    // By the places that are known.
+    // The lists, by the places whose members they have.
     let mut by_places: HashMap<Vec<bool>, Vec<&Vec<u32>>> = HashMap::new();
     for ranks in in_part {
         let places = ranks.iter().map(|rank| *rank != OF_ANOTHER_WORLD).collect();
@@ -166,7 +166,7 @@ fn group(name: &str, kind: GroupType, members: Vec<u64>) -> Group {
 }
 
 /// Defines the communicators. `numbers` are the processes' numbers: their ranks, if each process has a rank of its own. `order`
-/// lists the processes by number. `is_part`: other processes are on other nodes. Returns the handles of each process.
+/// lists the processes by number. `is_part` states that other nodes have further processes. Returns the handles of each process.
 pub fn define(
     definitions: &mut Definitions,
     processes: &[TracedProcess],

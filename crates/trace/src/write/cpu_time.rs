@@ -129,7 +129,7 @@ impl<'a> Points<'a> {
         Ok(point)
     }
 
-    /// Adds a record of the location's own.
+    /// Adds one of the location's own records.
     pub fn add_own(&mut self, record: (Timestamp, u32, u64)) {
         self.total.add(&mut self.own, record, |time, ns| self.points.push_back((time, ns)));
         self.next = self.points.front().map_or(Timestamp::MAX, |(time, _)| *time);

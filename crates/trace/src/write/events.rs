@@ -33,7 +33,7 @@ pub struct Task<'a> {
     pub communicators: &'a communicators::Handles,
     /// The program whose start and end are written to one location of its process.
     pub program: Option<ProgramStrings>,
-    /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
+    /// The records; `None` if the spool could not be made, which a note reports. The other locations are still written.
     pub spool: Option<&'a Spool>,
     pub power: LocationValues<'a>,
     pub waited: LocationValues<'a>,
@@ -262,7 +262,8 @@ impl Destination<'_> {
         }
     }
 
-    /// Writes values. A power describes the time before it, so it comes before events of the same time.
+    /// Writes the values of metrics up to a time. A power describes the time before it, so it comes before events of the same
+    /// time.
     #[cold]
     fn put_values_until(&mut self, time: Timestamp) {
         loop {
@@ -284,8 +285,8 @@ impl Destination<'_> {
         }
     }
 
-    /// Writes the next attributed power, or the next sum of what was used waiting (`is_waited`). Returns `false` if there is
-    /// none.
+    /// Writes the next attributed power, or the next sum of the energy used while waiting (`is_waited`). Returns `false` if there
+    /// is none.
     fn put_value(&mut self, is_waited: bool) -> std::io::Result<bool> {
         let values = if is_waited { &mut self.waited } else { &mut self.power };
         let Some((time, value)) = values.take()? else { return Ok(false) };

@@ -21,7 +21,7 @@ const NOT_FOUND: Status = 31;
 
 static LIBRARY: StandIn = StandIn::new("amdsmi", "STAND_IN_AMD_SMI");
 
-/// Handles are numbers from here on. None is null, and no handle of a socket equals one of a processor.
+/// Handles are numbers that start at these values. None is null, and no handle of a socket equals one of a processor.
 const SOCKETS: usize = 0x1000;
 const PROCESSORS: usize = 0x2000;
 const PER_SOCKET: u32 = 2;

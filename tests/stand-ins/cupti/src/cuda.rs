@@ -6,7 +6,7 @@ use crate::{cupti, entry, now, read_clock};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::{Once, OnceLock};
 
-/// What a program gives as the function of a kernel: its name, and how long it takes.
+/// The structure that a program passes as the function of a kernel: the kernel's name, and how long it takes.
 #[repr(C)]
 pub struct Kernel {
     name: *const c_char,

@@ -33,7 +33,7 @@ const FUNCTIONS: [(u32, u32, &std::ffi::CStr, &std::ffi::CStr); 11] = [
     (RUNTIME, 3, c"cudaGetDeviceCount_v3020", c"cudaGetDeviceCount"),
 ];
 
-/// The size of a record: `CUpti_ActivityKernel10`, `CUpti_ActivityMemcpy6`, `CUpti_ActivityMemset4`.
+/// The sizes of the three types of records: `CUpti_ActivityKernel10`, `CUpti_ActivityMemcpy6`, `CUpti_ActivityMemset4`.
 pub const RECORD_BYTES: usize = 216;
 const COPY_BYTES: usize = 96;
 const MEMSET_BYTES: usize = 88;
@@ -321,7 +321,7 @@ pub fn record(work: Work) {
     gpu.record(work);
 }
 
-/// Gives the tool its buffers back, in their order, up to the first that is not wanted.
+/// Passes the buffers back to the tool in their order, up to the first for which `is_wanted` is false.
 fn deliver(is_wanted: impl Fn(&Buffer, u64) -> bool) {
     // One thread at a time, so that buffers stay in their order.
     static DELIVERING: Mutex<()> = Mutex::new(());

@@ -35,7 +35,7 @@ pub struct Work {
 // SAFETY: names are never freed.
 unsafe impl Send for Work {}
 
-/// A buffer of the tool's, with the work whose records will be in it.
+/// A buffer that the tool has provided, with the work whose records will be written to it.
 pub struct Buffer {
     pub memory: *mut u8,
     pub bytes: usize,
@@ -103,7 +103,7 @@ impl Gpu {
         self.context += 1;
     }
 
-    /// A name that is never freed, one for each text.
+    /// Returns a copy of a name, which is never freed. Equal names share one copy.
     pub fn name(&mut self, text: &[u8]) -> *const c_char {
         let new = || CString::new(text).unwrap_or_default();
         self.names.entry(text.to_owned()).or_insert_with(new).as_ptr()

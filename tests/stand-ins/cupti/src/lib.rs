@@ -1,6 +1,6 @@
 //! A stand-in for NVIDIA's libraries: `libcuda.so.1`, `libcudart.so.13` and `libcupti.so.13` in one, with a GPU on which a kernel
 //! takes the time that the program asks for. It follows the headers of CUDA 13.0: the names and numbers of functions, the layouts
-//! of records, and who calls what.
+//! of records, and which functions call which others.
 //!
 //! | file | what it is |
 //! | --- | --- |

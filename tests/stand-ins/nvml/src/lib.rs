@@ -23,7 +23,7 @@ const UNKNOWN: Return = 999;
 
 static LIBRARY: StandIn = StandIn::new("nvml", "STAND_IN_NVML");
 
-/// Handles are numbers from here on, so that none is null.
+/// Handles are numbers that start at this value, so that none is null.
 const HANDLES: usize = 0x1000;
 /// Length of the legacy address in `nvmlPciInfo_t`.
 const LEGACY_ADDRESS_BYTES: usize = 16;

@@ -14,7 +14,7 @@ struct Buffer {
     is_lossless: bool,
     deliver: Deliver,
     data: usize,
-    /// Kinds and records.
+    /// The kind and the words of each record.
     records: Vec<(c_int, Vec<u64>)>,
     used: usize,
     dropped: u64,
@@ -102,7 +102,7 @@ pub(crate) fn put(id: u64, kind: c_int, record: Vec<u64>) {
     }
 }
 
-/// The thread that delivers.
+/// Runs in the thread that delivers buffers.
 fn run() {
     let mut all = lock(&BUFFERS);
     loop {

@@ -30,7 +30,7 @@ pub(crate) struct Table {
     load: unsafe extern "C" fn(name: *const c_char) -> u64,
     /// A command was put into a queue.
     put: extern "C" fn(kind: c_int, operation: c_int) -> u64,
-    /// It has run.
+    /// A command has run.
     done: extern "C" fn(command: *const Command),
 }
 

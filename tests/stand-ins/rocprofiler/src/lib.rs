@@ -1,10 +1,10 @@
 //! A stand-in for `librocprofiler-sdk.so`. The stand-in for `libamdhip64.so` (`tests/programs/amdhip64.c`) calls it as the real
 //! HIP does: through rocprofiler-register, and a table of functions.
 //!
-//! It does what version 1.0 does: it finds tools as that version does (even that the last part of `ROCP_TOOL_LIBRARIES` is lost
-//! if there is a colon, and that the program is aborted if a library cannot be opened), delivers buffers from a thread of its
-//! own, when the watermark is reached or when the tool asks for it, and has writers wait while a lossless buffer is full. The
-//! types are those of `crates/gpu-hip/src/abi.rs`, which a test compares with the real headers.
+//! It behaves like version 1.0. It finds tools in the same way: the last part of `ROCP_TOOL_LIBRARIES` is lost if there is a
+//! colon, and the program is aborted if a library cannot be opened. A separate thread delivers a buffer when its watermark is
+//! reached or when the tool asks for it. Writers wait while a lossless buffer is full. The types are those of
+//! `crates/gpu-hip/src/abi.rs`, which a test compares with the real headers.
 //!
 //! ```text
 //! tools.rs   how tools are found, configured and ended
@@ -12,11 +12,19 @@
 //! buffer.rs  buffers, and the thread that delivers them
 //! ```
 //!
-//! `STAND_IN_ROCPROFILER` has words: `version=400` sets the version that tools get, `reversed` delivers the records of a batch in
-//! the opposite order, `dropped=7` counts 7 records as dropped, `without=NAME` makes a function fail, `partitions` shows all GPUs
-//! as parts of one, `swapped` gives them another order than that of the counters, `drift=50` lets the clock of all
-//! records gain 50 us in a second, `interrupted` makes three of four readings of it take 0.1 ms, and `timed` prints how long the
-//! tools' functions took for a call and for a record. `STAND_IN_GPUS` is the number of GPUs.
+//! The variable `STAND_IN_ROCPROFILER` has words, separated by blanks. `STAND_IN_GPUS` is the number of GPUs.
+//!
+//! | word | meaning |
+//! | --- | --- |
+//! | `version=400` | the version that tools get |
+//! | `reversed` | the records of a batch are delivered in the opposite order |
+//! | `dropped=7` | 7 records count as dropped |
+//! | `without=NAME` | the function of this name fails |
+//! | `partitions` | all GPUs are parts of one |
+//! | `swapped` | the GPUs have another order than that of the counters |
+//! | `drift=50` | the clock of all records gains 50 us in a second |
+//! | `interrupted` | three of four readings of that clock take 0.1 ms |
+//! | `timed` | prints how long the tools' functions took for a call and for a record |
 
 #[allow(dead_code)]
 #[path = "../../../../crates/gpu-hip/src/abi.rs"]
@@ -41,7 +49,7 @@ type Callback = unsafe extern "C" fn();
 type Called<C> = unsafe extern "C" fn(CallbackRecord<C>, *mut u64, *mut c_void);
 type Asked = unsafe extern "C" fn(u64, Handle, c_int, c_int, u64, *mut u64, *mut c_void) -> c_int;
 
-/// What the tools have configured. Each tool has one context, as ampere's tool does.
+/// The configuration that the tools have made. Each tool has one context, as ampere's tool does.
 #[derive(Default)]
 struct State {
     /// 0 before, -1 during and 1 after the configuration.

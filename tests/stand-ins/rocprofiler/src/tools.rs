@@ -117,7 +117,7 @@ pub unsafe extern "C" fn rocprofiler_set_api_table(
     0
 }
 
-/// A tool may ask to be configured before a runtime is loaded. ampere's does not.
+/// A tool may ask to be configured before a runtime is loaded. ampere's tool does not.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocprofiler_force_configure(_configure: Handle) -> c_int {
     16

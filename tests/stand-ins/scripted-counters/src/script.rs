@@ -16,16 +16,16 @@
 //! | `freeze=0@1-2` | from 1 s to 2 s the counter and its timestamp stand still, then catch up |
 //! | `asleep=0@1-2` | from 1 s to 2 s reading device 0 shows 0; its counter continues in the meantime |
 //! | `gone=1@3`, `gone=1@3-4` | from 3 s on (until 4 s), reading device 1 returns the status of a device that is lost |
-//! | `jump=0@2` | from 2 s on, the counter is 1 GJ further |
-//! | `lag_ms=120,30` | counters show their values of this time ago, by device, in turn; their timestamps are current |
+//! | `jump=0@2` | from 2 s on, the counter is higher by 1 GJ |
+//! | `lag_ms=120,30` | delays by device, repeated in turn: a counter shows an earlier value with the present timestamp |
 //! | `step_ms=15` | counters move every 15 ms only |
 //! | `play=DIRECTORY` | energies are those of the files there, one value after the other: see `played.rs` |
 //! | `partitions=1` | all devices are partitions of one package: they have one address, and a function number each |
-//! | `slow_us=500` | an energy read takes this much longer, asleep |
-//! | `busy_us=20` | an energy read takes this much longer, on the CPU |
+//! | `slow_us=500` | an energy read takes this much longer; the thread sleeps |
+//! | `busy_us=20` | an energy read takes this much longer; the thread uses the CPU |
 //! | `gauge=0:edge:41.5` | a gauge of device 0: `power` (mean) and `socket` in watts, `edge`, `junction`, `memory` and `gpu` in degrees, `busy` in percent, `used` and `total` in bytes |
 //! | `gauge_error=0:edge:2` | reading that gauge returns status 2 |
-//! | `gauge_us=3000` | reading a gauge takes this much longer, asleep |
+//! | `gauge_us=3000` | reading a gauge takes this much longer; the thread sleeps |
 //! | `crash=read` | a device's tenth energy read is a segmentation fault; likewise `crash=init`, `crash=end` (the shut-down) |
 //! | `hang=read` | a device's tenth energy read never returns; likewise `hang=init`, `hang=end` |
 //!
