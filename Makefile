@@ -12,8 +12,9 @@
 # make dist     target/release/dist/ampere-<version>-<machine>.tar.gz: the installation as a tree that can be unpacked anywhere
 # make wheel    target/release/dist/ampere_energy-<version>-py3-none-manylinux_2_<glibc>_<machine>.whl: the installation and the module
 #               ampere, for pip. It needs the C library that the build needs, or a newer one
-# make packages target/packages: such a tarball and wheel, a .deb and an .rpm, for x86-64 with glibc 2.28 or a newer one, made on
-#               Debian with tools from PyPI. scripts/packages --test installs each of them into a new Debian 11
+# make packages ARCH=aarch64    target/packages: such a tarball and wheel, a .deb and an .rpm, for glibc 2.28 or a newer one, made on
+#               Debian with an x86-64 processor (default: for x86-64). scripts/packages [aarch64] --test installs each of them into
+#               a new Debian 11
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -24,7 +25,13 @@ DIST = $(BIN)/dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Tarballs and wheels contain OTF2.
 OTF2_LICENCE = $(wildcard /usr/share/doc/libopen-trace-format2-dev/copyright)
-NAME = ampere-$(VERSION)-$(shell uname -m)
+# scripts/packages sets these for programs of another machine.
+MACHINE = $(shell uname -m)
+STRIP = strip
+RUNNER =
+OTF2 = $$(ldd $(BIN)/ampere | awk '/otf2|open-trace-format2/ { print $$3 }')
+INSTALL_PROGRAM = install -s --strip-program=$(STRIP) -m 755
+NAME = ampere-$(VERSION)-$(MACHINE)
 
 # Open MPI refuses to run as root unless both variables are set.
 export OMPI_ALLOW_RUN_AS_ROOT = 1
@@ -95,20 +102,20 @@ install: build
 # Installs what was built before.
 install-files:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
-	install -s -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
-	install -s -m 755 $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
+	$(INSTALL_PROGRAM) $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
+	$(INSTALL_PROGRAM) $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
 	@# LD_LIBRARY_PATH gets a directory with nothing but the plugin. The links in lib are for users who add lib to it.
 	install -d $(DESTDIR)$(PREFIX)/lib/ampere-plugin
-	install -s -m 755 $(BIN)/libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/ampere-plugin
+	$(INSTALL_PROGRAM) $(BIN)/libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/ampere-plugin
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/ampere-plugin/libampere_plugin.so
 	for name in libscorep_substrate_ampere.so libampere_plugin.so; do ln -sf ampere-plugin/$$name $(DESTDIR)$(PREFIX)/lib; done
 	@# The host looks in its own directory for the libraries that see GPU kernels.
 	for runtime in cuda hip opencl; do \
-	    if [ -f $(BIN)/libampere_$$runtime.so ]; then install -s -m 755 $(BIN)/libampere_$$runtime.so $(DESTDIR)$(PREFIX)/lib; fi; done
+	    if [ -f $(BIN)/libampere_$$runtime.so ]; then $(INSTALL_PROGRAM) $(BIN)/libampere_$$runtime.so $(DESTDIR)$(PREFIX)/lib; fi; done
 	cp -r $(BIN)/ampere-preload $(DESTDIR)$(PREFIX)/lib
 	@# systemd needs the helper's path, which is known only if there is a prefix.
 	if [ -n "$(PREFIX)" ]; then \
-	    install -s -m 755 $(BIN)/ampere-counter-helper $(DESTDIR)$(PREFIX)/lib; \
+	    $(INSTALL_PROGRAM) $(BIN)/ampere-counter-helper $(DESTDIR)$(PREFIX)/lib; \
 	    install -d $(DESTDIR)$(PREFIX)/lib/systemd/system; \
 	    install -m 644 packaging/systemd/ampere-counters* $(DESTDIR)$(PREFIX)/lib/systemd/system; \
 	    sed -i 's|/usr/lib/ampere|$(PREFIX)/lib/ampere|' $(DESTDIR)$(PREFIX)/lib/systemd/system/ampere-counters*; fi
@@ -117,7 +124,7 @@ install-files:
 	install -m 644 interface/ampere.h $(DESTDIR)$(PREFIX)/include
 	install -m 644 interface/ampere.f90 interface/ampere.py $(DESTDIR)$(PREFIX)/share/ampere/interface
 	scripts/install-book $(DESTDIR)$(PREFIX)/share/ampere/docs
-	$(BIN)/ampere shipped $(DESTDIR)$(PREFIX)/share/ampere
+	$(RUNNER) $(BIN)/ampere shipped $(DESTDIR)$(PREFIX)/share/ampere
 	@# Makes links in the directories in which man and the shells look for these files.
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
@@ -139,7 +146,7 @@ install-files:
 dist: build
 	rm -rf $(DIST)/$(NAME)
 	$(MAKE) install-files PREFIX= DESTDIR=$(DIST)/$(NAME)
-	ldd $(BIN)/ampere | awk '/otf2|open-trace-format2/ { print $$3 }' | xargs -r cp -L -t $(DIST)/$(NAME)/lib
+	echo $(OTF2) | xargs -r cp -L -t $(DIST)/$(NAME)/lib
 	cp LICENSE LICENSE-APACHE LICENSE-MIT $(DIST)/$(NAME)
 	$(if $(OTF2_LICENCE),cp $(OTF2_LICENCE) $(DIST)/$(NAME)/LICENSE-OTF2)
 	tar -C $(DIST) -czf $(DIST)/$(NAME).tar.gz $(NAME)
@@ -150,14 +157,14 @@ dist: build
 wheel: build
 	rm -rf $(DIST)/wheel
 	$(MAKE) install-files PREFIX= DESTDIR=$(DIST)/wheel
-	ldd $(BIN)/ampere | awk '/otf2|open-trace-format2/ { print $$3 }' | xargs -r cp -L -t $(DIST)/wheel/lib
+	echo $(OTF2) | xargs -r cp -L -t $(DIST)/wheel/lib
 	$(if $(OTF2_LICENCE),cp $(OTF2_LICENCE) $(DIST)/wheel/LICENSE-OTF2)
-	python3 python/build-wheel $(VERSION) $(DIST)/wheel $(DIST)
+	python3 python/build-wheel $(VERSION) $(DIST)/wheel $(DIST) $(MACHINE)
 	rm -r $(DIST)/wheel
 
 packages:
 	@scripts/need-packages build packages
-	@scripts/packages
+	@scripts/packages $(ARCH)
 
 clean:
 	$(CARGO) clean
