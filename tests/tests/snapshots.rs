@@ -163,7 +163,7 @@ fn the_page() {
         kernels view: 91.50 J attributed, 102.5 J idle, 0 J lost
         221.1 J cpu_energy node0 measured ranks view: 221.1 J attributed, 0 J idle, 0 J lost
         kernels view: 0 J attributed, 221.1 J idle, 0 J lost
-        Pictures, call paths, the comparison of ranks and the quality of the figures need JavaScript. They are also in summary.txt and summary.json.
+        Pictures, call paths, the comparison of ranks and the quality of the figures need JavaScript. Their figures are also in summary.txt and summary.json.
     "#]].assert_eq(&words(&format!("<noscript>{without_scripts}")));
     let (_, data) = page.split_once("id=\"data\">").expect("data");
     let data = data.split("</script>").next().expect("its end");

@@ -8,6 +8,7 @@
 //! regions.rs         one number for each region of a run
 //! metric.rs          the meaning of names and units of metrics
 //! fortran.rs         the symbols of Fortran compilers
+//! mpi_names.rs       the names of functions of MPI in lower case
 //! filter.rs          Score-P's filter files
 //! launcher.rs        a rank's place, from its launcher's variables
 //! text.rs            names and messages as text for people
