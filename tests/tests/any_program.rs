@@ -1715,7 +1715,7 @@ fn functions_that_short_threads_call_first_have_too_few_samples_and_a_note_repor
         let output = format!("out-{threads}");
         let done = run(&mut place.ampere(["run", "--sample", "5ms", "-o", &output, "--", &program, threads]));
         assert_eq!(done.code, 0, "{done:#?}");
-        let summary = json(&place.path(&format!("{output}/summary.json")));
+        let summary = json(&place.path(format!("{output}/summary.json")));
         let is_it = |note: &&str| note.contains("of the samples are the first of their thread");
         assert_eq!(notes(&summary).iter().any(is_it), is_noted, "{threads}: {:#?}", notes(&summary));
     }
