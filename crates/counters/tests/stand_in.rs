@@ -75,7 +75,7 @@ fn a_resolution_that_makes_no_sense_is_not_used() {
 #[test]
 fn the_second_die_of_a_package_is_not_offered() {
     for script in ["devices=4;zero=odd", "devices=4;error=1:2,3:2"] {
-        let answer = probe(script, "read", &[]);
+        let answer = probe(script, "read", &[("STAND_IN_ROCM_SMI_MODEL", "AMD Instinct MI250X")]);
         assert_eq!(answer.names(), ["GPU-0", "GPU-2"], "{script}");
         let note = |odd: u32, even: u32| {
             format!(
@@ -87,6 +87,13 @@ fn the_second_die_of_a_package_is_not_offered() {
         // Devices are read by the library's own index: GPU-2's name must not be given to device 1's counter.
         assert!(answer.seen(0, 1).raw > 0);
     }
+}
+
+#[test]
+fn a_counter_at_zero_is_a_second_die_only_of_a_model_that_has_two() {
+    let answer = probe("devices=2;zero=1", "read", &[("STAND_IN_ROCM_SMI_MODEL", "AMD Instinct MI210")]);
+    assert_eq!(answer.names(), ["GPU-0"]);
+    assert_eq!(answer.notes, ["rocm_smi: device 1's energy counter stays at 0; it is not used"]);
 }
 
 #[test]

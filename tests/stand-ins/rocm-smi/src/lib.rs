@@ -4,7 +4,7 @@
 //! *simulated*. The script is the environment variable `STAND_IN_ROCM_SMI`, read by `rsmi_init`: entries `key=value` separated by
 //! `;`, see [`scripted_counters::script`].
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CString, c_char};
 
 use scripted_counters::script::Reading;
 use scripted_counters::{StandIn, put};
@@ -91,22 +91,23 @@ pub unsafe extern "C" fn rsmi_dev_pci_id_get(device: u32, bdfid: *mut u64) -> St
     })
 }
 
-/// Every device has the name `Stand-in GPU`.
+/// Every device has the name in the variable `STAND_IN_ROCM_SMI_MODEL`, or `Stand-in GPU`.
 ///
 /// # Safety
 /// `name` is null or points to `len` bytes that may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_name_get(device: u32, name: *mut c_char, len: usize) -> Status {
-    const NAME: &CStr = c"Stand-in GPU";
+    let model = std::env::var("STAND_IN_ROCM_SMI_MODEL").unwrap_or_else(|_| "Stand-in GPU".to_owned());
+    let model = CString::new(model).unwrap_or_default();
     LIBRARY.running("rsmi_dev_name_get", |state| {
         if device as usize >= state.script.devices.len() {
             return INPUT_OUT_OF_BOUNDS;
         }
-        if name.is_null() || len < NAME.count_bytes() + 1 {
+        if name.is_null() || len < model.count_bytes() + 1 {
             return INVALID_ARGS;
         }
         // SAFETY: `name` has at least as many bytes as are copied (checked above, under this function's contract).
-        unsafe { name.copy_from_nonoverlapping(NAME.as_ptr(), NAME.count_bytes() + 1) };
+        unsafe { name.copy_from_nonoverlapping(model.as_ptr(), model.count_bytes() + 1) };
         SUCCESS
     })
 }
