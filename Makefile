@@ -28,7 +28,8 @@ OTF2_LICENCE = $(wildcard /usr/share/doc/libopen-trace-format2-dev/copyright)
 # scripts/packages sets these for programs of another machine.
 MACHINE = $(shell uname -m)
 STRIP = strip
-RUNNER =
+# The program that writes manual pages and completions: any build that this machine can run.
+AMPERE = $(BIN)/ampere
 OTF2 = $$(ldd $(BIN)/ampere | awk '/otf2|open-trace-format2/ { print $$3 }')
 INSTALL_PROGRAM = install -s --strip-program=$(STRIP) -m 755
 NAME = ampere-$(VERSION)-$(MACHINE)
@@ -124,7 +125,7 @@ install-files:
 	install -m 644 interface/ampere.h $(DESTDIR)$(PREFIX)/include
 	install -m 644 interface/ampere.f90 interface/ampere.py $(DESTDIR)$(PREFIX)/share/ampere/interface
 	scripts/install-book $(DESTDIR)$(PREFIX)/share/ampere/docs
-	$(RUNNER) $(BIN)/ampere shipped $(DESTDIR)$(PREFIX)/share/ampere
+	$(AMPERE) shipped $(DESTDIR)$(PREFIX)/share/ampere
 	@# Makes links in the directories in which man and the shells look for these files.
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
