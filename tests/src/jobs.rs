@@ -60,6 +60,15 @@ pub fn have(commands: &[&str]) -> bool {
     missing.is_none()
 }
 
+/// Whether another user may run what is built here.
+pub fn other_user_may_run() -> bool {
+    let mut other = Command::new("setpriv");
+    // `setpriv` executes this first command while it still has root's rights.
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "env"]);
+    other.arg(artifact("ampere")).arg("--version");
+    other.output().is_ok_and(|done| done.status.success())
+}
+
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -1,7 +1,7 @@
 //! Programs that are not instrumented: a row for each process, and call paths from samples of their stacks.
 
 use ampere_tests::cpu_time::{stolen, stolen_since};
-use ampere_tests::jobs::{Place, files_below, is_root, kill, run, start, until};
+use ampere_tests::jobs::{Place, files_below, is_root, kill, other_user_may_run, run, start, until};
 use ampere_tests::runs::{
     assert_same_figures, attribute, json, list, may_sample, number, on_path, python_with, ranges, relative,
 };
@@ -1735,14 +1735,6 @@ fn as_other_user(place: &Place, output: &str, command: &[&str]) -> Command {
     other.args(["--clear-groups", "prlimit", "--memlock=0:0"]);
     other.arg(run.get_program()).args(run.get_args()).args(command);
     other
-}
-
-fn other_user_may_run() -> bool {
-    let mut other = Command::new("setpriv");
-    // `setpriv` executes this first command while it still has root's rights.
-    other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "env"]);
-    other.arg(artifact("ampere")).arg("--version");
-    other.output().is_ok_and(|done| done.status.success())
 }
 
 fn kernel_setting(name: &str) -> String {

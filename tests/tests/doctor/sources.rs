@@ -1,8 +1,7 @@
 //! Counter sources: stand-ins for the vendors' libraries, and made-up trees of the kernel's files.
 
 use super::*;
-use ampere_tests::jobs::is_root;
-use ampere_tests::jobs::processes_of;
+use ampere_tests::jobs::{is_root, other_user_may_run, processes_of};
 use ampere_tests::runs::on_path;
 use ampere_tests::skip_unless;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -250,12 +249,7 @@ fn a_counter_that_only_root_may_read_is_named() {
         let all = std::fs::Permissions::from_mode(0o1777);
         std::fs::set_permissions(place.directory(), all.clone()).expect("chmod");
         std::fs::set_permissions(place.path("shm"), all).expect("chmod");
-        let mut other = place.command("setpriv");
-        other
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "test", "-x"])
-            .arg(artifact("ampere"));
-        let may_run = other.status().is_ok_and(|status| status.success());
-        skip_unless!(may_run, "another user than root may not run what is built here");
+        skip_unless!(other_user_may_run(), "another user than root may not run what is built here");
         command = place.command("setpriv");
         command
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
